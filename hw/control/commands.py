@@ -1,0 +1,75 @@
+"""Commands from a context to the shared units, and the numbers that order them.
+
+A command is issued only when all it needs is there and its destination is free, so a unit that
+has taken one waits for nothing outside itself. Units finish commands in the order they took them.
+"""
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data, enum
+
+from hw.config import DIM_BITS, OFFSET_BITS, Config
+from hw.isa import Kind
+
+
+class Destination(enum.Enum, shape=unsigned(2)):
+    """Where a load puts a tile image."""
+
+    SPAD = 0  #: BFP image to a scratchpad slot.
+    ACC = 1  #: FP32 image, or BFP image converted to FP32, to an accumulator slot.
+    PROGRAM = 2  #: One instruction (INSTRUCTION_BYTES) to the decoder.
+
+
+def load_command(cfg: Config) -> data.StructLayout:
+    """Read one tile image (or instruction) from DRAM.
+
+    Rows at or beyond `rows` and columns at or beyond `cols` are written as zero, whatever DRAM holds.
+    """
+    return data.StructLayout({
+        "dest": Destination,
+        "kind": Kind,                # counter that the bytes go to
+        "fp32": 1,                   # FP32 image (ACC only); else BFP
+        "row_exp": 1,                # BFP: exponent byte r for row r; else byte 0 for all rows
+        "slot": max(cfg.spad_slot_bits, cfg.acc_slot_bits),
+        "rows": cfg.count_bits,      # valid rows, 1 .. T
+        "cols": cfg.count_bits,      # valid columns, 1 .. T
+        "addr": OFFSET_BITS,         # byte offset in the region, a multiple of a beat
+    })
+
+
+def exec_command(cfg: Config) -> data.StructLayout:
+    """One tile operation: acc = (overwrite ? 0 : acc) + A B on the array.
+
+    A is streamed: its rows 0 .. rows-1 (or columns, if `a_col`). B is stationary: its T rows (or
+    columns, if `b_col`) become the rows 0 .. T-1 of the array.
+    """
+    return data.StructLayout({
+        "a_slot": cfg.spad_slot_bits,
+        "a_col": 1,
+        "b_slot": cfg.spad_slot_bits,
+        "b_col": 1,
+        "b_reuse": 1,                # the array already holds this B
+        "acc_slot": cfg.acc_slot_bits,
+        "overwrite": 1,
+        "rows": cfg.count_bits,      # 1 .. T
+    })
+
+
+def store_command(cfg: Config) -> data.StructLayout:
+    """Write one accumulator tile to DRAM as an FP32 or BFP image.
+
+    Elements at or beyond `rows` and `cols` count as +0.
+    """
+    return data.StructLayout({
+        "slot": cfg.acc_slot_bits,
+        "kind": Kind,                # counter that the bytes go to
+        "bfp": 1,                    # BFP image; else FP32
+        "row_exp": 1,                # BFP: one exponent per row; else one for the tile
+        "stochastic": 1,
+        "final": 1,                  # a result, not a partial sum: NaN and Inf are counted
+        "rows": cfg.count_bits,      # 1 .. T
+        "cols": cfg.count_bits,      # 1 .. T
+        "addr": OFFSET_BITS,         # byte offset in the region, a multiple of a beat
+        "salt": 32,
+        "row0": DIM_BITS,            # global row and column of the tile's first element (hash)
+        "col0": DIM_BITS,
+    })
