@@ -28,16 +28,18 @@ STATIC = (
     Register("ID", 0x000, "ro", "0x534F4C53, \"SOLS\""),
     Register("CONFIG_HASH", 0x004, "ro", "identity of the configuration; programs carry it"),
     Register("CONTROL", 0x008, "wo", "START runs the program at PROGRAM_ADDR (ignored while BUSY); "
-             "STOP abandons it: bus transfers that have begun are finished, then the context is idle",
+             "STOP abandons it: bus transfers that have begun are finished, then BUSY falls",
              (("START", 0), ("STOP", 1))),
     Register("STATUS", 0x00C, "ro", "BUSY: a program runs; DONE: the last one reached END; ERROR: "
-             "the last one was stopped by an error", (("BUSY", 0), ("DONE", 1), ("ERROR", 2))),
-    Register("IRQ_STATUS", 0x010, "w1c", "interrupt causes; irq is high while any is set and enabled",
+             "the last one was stopped by an error",
+             (("BUSY", 0), ("DONE", 1), ("ERROR", 2))),
+    Register("IRQ_STATUS", 0x010, "w1c", "DONE: the program ended or was stopped; ERROR: an error "
+             "stopped it; irq is high while any is set and enabled",
              (("DONE", 0), ("ERROR", 1))),
     Register("IRQ_ENABLE", 0x014, "rw", "enables of the interrupt causes",
              (("DONE", 0), ("ERROR", 1))),
-    Register("PROGRAM_ADDR", 0x018, "rw", "offset of the program's first instruction in the region"),
-    Register("REGION_BASE_LO", 0x01C, "rw", "DRAM region: byte address, low word; a multiple of 4096"),
+    Register("PROGRAM_ADDR", 0x018, "rw", "offset of the first instruction in the region"),
+    Register("REGION_BASE_LO", 0x01C, "rw", "DRAM region: byte address, low word; multiple of 4096"),
     Register("REGION_BASE_HI", 0x020, "rw", "DRAM region: byte address, high word"),
     Register("REGION_SIZE", 0x024, "rw", "DRAM region: bytes; an access beyond is refused"),
     Register("SEED", 0x028, "rw", "seed of stochastic rounding"),

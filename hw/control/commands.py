@@ -22,7 +22,8 @@ class Destination(enum.Enum, shape=unsigned(2)):
 def load_command(cfg: Config) -> data.StructLayout:
     """Read one tile image (or instruction) from DRAM.
 
-    Rows at or beyond `rows` and columns at or beyond `cols` are written as zero, whatever DRAM holds.
+    Rows at or beyond `rows` and columns at or beyond `cols` are written as zero, whatever DRAM
+    holds.
     """
     return data.StructLayout({
         "dest": Destination,
