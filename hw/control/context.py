@@ -19,10 +19,10 @@ EVENTS = ("load_done", "exec_read", "exec_done", "store_read", "store_done")
 class Context(wiring.Component):
     """Fetches, decodes and sequences a program, and hands its commands to the units in order.
 
-    A command is offered to its unit only when all it waits for has happened. An error or `stop` ends
-    with `restart`, high for one clock when all bus transfers have ended: the parent must drive the
-    reset of the clock domain "work" with it, in which the units and all of this context but what
-    the host reads live.
+    A command is offered to its unit only when all it waits for has happened. An error or `stop`
+    ends with `restart`, high for one clock when all bus transfers have ended: the parent must drive
+    the reset of the clock domain "work" with it, in which the units and all of this context but
+    what the host reads live.
 
     Members
     -------
@@ -200,7 +200,7 @@ class Context(wiring.Component):
                     m.d.comb += complete.eq(1)
                     m.next = "IDLE"
 
-        # An error or a stop ends with a restart; a bus error or a stop does not wait for the queues.
+        # An error or a stop ends with a restart; bus error and stop do not wait for the queues.
         running = self.busy & ~self.abort
         for bad, code in (("write_error", Error.WRITE_ERROR), ("read_error", Error.READ_ERROR)):
             with m.If(running & getattr(self, bad)):

@@ -312,7 +312,8 @@ class Sequencer(wiring.Component):
             execute.cmd.b_reuse.eq(previous_ok & b_hit & (previous_b == b_slot)
                                    & (previous_col == is_dx)),
             execute.cmd.acc_slot.eq(acc_slot), execute.cmd.rows.eq(acc_rows),
-            execute.load_done.eq(wait_load), execute.store_read.eq(Mux(fresh, slot_store, wait_store)),
+            execute.load_done.eq(wait_load),
+            execute.store_read.eq(Mux(fresh, slot_store, wait_store)),
         ]
         spill = purpose == Purpose.SPILL
         old_last = [(old + 1) == count for old, count in
@@ -347,7 +348,8 @@ class Sequencer(wiring.Component):
                & (entry.col == col_of))
         m.d.comb += [
             new_entry.valid.eq(1), new_entry.epoch.eq(epoch), new_entry.row.eq(row_of),
-            new_entry.col.eq(col_of), new_entry.last_exec.eq(exec_next), new_entry.load.eq(entry.load),
+            new_entry.col.eq(col_of), new_entry.last_exec.eq(exec_next),
+            new_entry.load.eq(entry.load),
             new_acc.valid.eq(~last_r), new_acc.row.eq(acc_i), new_acc.col.eq(acc_j),
             new_acc.last_exec.eq(exec_next),
             acc_tags.r_addr.eq(acc_slot), tags.r_addr.eq(probe),
