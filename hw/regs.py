@@ -39,7 +39,7 @@ STATIC = (
     Register("IRQ_ENABLE", 0x014, "rw", "enables of the interrupt causes",
              (("DONE", 0), ("ERROR", 1))),
     Register("PROGRAM_ADDR", 0x018, "rw", "offset of the first instruction in the region"),
-    Register("REGION_BASE_LO", 0x01C, "rw", "DRAM region: address, low word, multiple of 4096"),
+    Register("REGION_BASE_LO", 0x01C, "rw", "DRAM region: byte address, low word (4 KiB steps)"),
     Register("REGION_BASE_HI", 0x020, "rw", "DRAM region: byte address, high word"),
     Register("REGION_SIZE", 0x024, "rw", "DRAM region: bytes; an access beyond is refused"),
     Register("SEED", 0x028, "rw", "seed of stochastic rounding"),
