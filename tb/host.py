@@ -1,0 +1,94 @@
+"""The cocotb side of `tb.runner.simulate`: runs jobs one after the other on `npu_tb`.
+
+Reads jobs.json of the working directory, writes results.json. No Python runs between START and
+the interrupt: the clock comes from cocotb's C++ side and the memory is Verilog.
+"""
+
+import json
+from pathlib import Path
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, RisingEdge, SimTimeoutError, Timer, with_timeout
+from cocotb.utils import get_sim_time
+
+from hw.regs import OFFSETS, REGISTERS
+from tb.axi_lite import AxiLite
+
+PERIOD = 10  # ns
+START, STOP, BUSY = 1, 2, 1
+
+
+async def _pulse(dut, port):
+    """Hold a strobe of the memory for one rising edge."""
+    await FallingEdge(dut.clk)
+    port.value = 1
+    await FallingEdge(dut.clk)
+    port.value = 0
+
+
+async def _reset(dut, ports: dict[str, int]):
+    """Reset NPU and memory, with new memory settings and contents."""
+    await FallingEdge(dut.clk)
+    dut.rst.value = 1
+    for name, value in ports.items():
+        getattr(dut, name).value = value
+    await _pulse(dut, dut.load)
+    await FallingEdge(dut.clk)
+    dut.rst.value = 0
+
+
+async def _end(dut, bus: AxiLite, stop_after: int | None):
+    """Wait for the interrupt, or write STOP and wait until the NPU is idle."""
+    if stop_after is None:
+        if not int(dut.irq.value):
+            await RisingEdge(dut.irq)
+        return
+    if stop_after:
+        await Timer(stop_after * PERIOD, "ns")
+    await bus.write(OFFSETS["CONTROL"], STOP)
+    while await bus.read(OFFSETS["STATUS"]) & BUSY:
+        pass
+
+
+async def _run(dut, bus: AxiLite, number: int, job: dict) -> dict:
+    """Run one job; its result, or {"failure": text}."""
+    dut.job.value = number
+    if job["ports"]:
+        await _reset(dut, job["ports"])
+    for name, value in {"IRQ_ENABLE": 0xFFFF_FFFF, **job["registers"], "CONTROL": START}.items():
+        await bus.write(OFFSETS[name], value)
+    begin = get_sim_time("ns")
+    try:
+        await with_timeout(_end(dut, bus, job["stop_after"]), job["timeout_cycles"] * PERIOD, "ns")
+    except SimTimeoutError:
+        status, error = [await bus.read(OFFSETS[n]) for n in ("STATUS", "ERROR_CODE")]
+        return {"failure": f"no end within {job['timeout_cycles']} clocks: STATUS 0x{status:x}, "
+                           f"ERROR_CODE {error}, bursts in flight: {int(dut.busy.value)}"}
+    cycles = round((get_sim_time("ns") - begin) / PERIOD)
+    outstanding = bool(int(dut.busy.value))
+    registers = {}
+    for r in REGISTERS:
+        if r.access != "wo":
+            words = [await bus.read(r.offset + 4 * i) for i in range(r.words)]
+            registers[r.name] = sum(word << 32 * i for i, word in enumerate(words))
+    await bus.write(OFFSETS["IRQ_STATUS"], registers["IRQ_STATUS"])
+    await _pulse(dut, dut.dump)
+    return {"registers": registers, "cycles": cycles, "errors": int(dut.errors.value),
+            "outstanding": outstanding}
+
+
+@cocotb.test()
+async def jobs(dut):
+    """Run every job of jobs.json."""
+    for strobe in (dut.load, dut.dump):
+        strobe.value = 0
+    dut.rst.value = 1
+    Clock(dut.clk, PERIOD, "ns").start()
+    bus = AxiLite(dut)
+    results = []
+    for number, job in enumerate(json.loads(Path("jobs.json").read_text())):
+        results.append(await _run(dut, bus, number, job))
+        if "failure" in results[-1]:
+            break
+    Path("results.json").write_text(json.dumps(results))

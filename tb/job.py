@@ -1,0 +1,121 @@
+"""Jobs for the simulated NPU and what comes back."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+#: Channels that can be stalled, in the order of the memory's `stall` input.
+CHANNELS = ("ar", "r", "aw", "w", "b")
+
+#: What the memory can find wrong with the NPU's use of the bus, by bit of its `errors` output.
+PROTOCOL_ERRORS = (
+    "burst crosses a 4 KiB boundary",
+    "burst not aligned to a beat",
+    "burst is not INCR of whole beats",
+    "valid or payload changed before ready",
+    "wlast misplaced",
+    "burst outside the memory",
+    "read and write of the same bytes overlap in time",
+)
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One run of a program: memory, registers, and how the memory behaves.
+
+    Parameters
+    ----------
+    memory : uint8 array or bytes, one dimension
+        DRAM from byte address `base` on. None goes on from the job before: its memory and its
+        memory settings, without a reset.
+    registers : dict
+        Register name -> value, written in this order before START; names as in `hw.regs`. If
+        IRQ_ENABLE is not among them, it is set to all ones.
+    base : int
+        Byte address of `memory[0]`.
+    latency : int
+        Clocks from an accepted AR to its first beat, and from the last W beat to B; 1 .. 65535.
+    bytes_per_cycle : int
+        Bandwidth of reads and writes together; 0 is no limit.
+    outstanding : int
+        Bursts that the memory accepts each way before it answers; 1 .. 64.
+    stall : float or dict
+        Probability that a channel pauses in a clock, 0 .. 0.9; one for all or by channel name.
+    seed : int
+        Seed of the stalls, 32 bits.
+    read_errors, write_errors : (int, int), optional
+        Bytes [begin, end), counted from `base`, that are answered with SLVERR.
+    stop_after : int, optional
+        Write STOP this many clocks after START and wait until the NPU is idle, instead of
+        waiting for the interrupt.
+    timeout_cycles : int
+        Clocks after which the run is given up.
+    """
+
+    memory: np.ndarray | bytes | None
+    registers: dict[str, int] = field(default_factory=dict)
+    base: int = 0
+    latency: int = 20
+    bytes_per_cycle: int = 0
+    outstanding: int = 64
+    stall: float | dict[str, float] = 0.0
+    seed: int = 1
+    read_errors: tuple[int, int] | None = None
+    write_errors: tuple[int, int] | None = None
+    stop_after: int | None = None
+    timeout_cycles: int = 1_000_000
+
+    def ports(self) -> dict[str, int]:
+        """Values of the inputs of `axi_memory` that describe its behaviour.
+
+        Raises
+        ------
+        ValueError
+            For an unknown channel or a value out of range.
+        """
+        by_channel = self.stall if isinstance(self.stall, dict) else \
+            dict.fromkeys(CHANNELS, self.stall)
+        stall = 0
+        for name, probability in by_channel.items():
+            if name not in CHANNELS:
+                raise ValueError(f"stall names channels {', '.join(CHANNELS)}, not {name!r}")
+            if not 0 <= probability <= 0.9:
+                raise ValueError(f"stall must be 0 .. 0.9, not {probability!r}")
+            stall |= round(probability * 256) << 8 * CHANNELS.index(name)
+        for name, low, high in (("latency", 1, 0xFFFF), ("bytes_per_cycle", 0, 0xFFFF),
+                                ("outstanding", 1, 64), ("seed", 0, 0xFFFF_FFFF)):
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} must be {low} .. {high}, not {getattr(self, name)!r}")
+        (r_begin, r_end), (w_begin, w_end) = (s or (0, 0)
+                                              for s in (self.read_errors, self.write_errors))
+        return {
+            "base": self.base, "latency": self.latency, "bytes_per_cycle": self.bytes_per_cycle,
+            "max_outstanding": self.outstanding, "stall": stall,
+            "seed": (self.seed + 1) * 0x9E37_79B9_7F4A_7C15 % 2**64,
+            "read_error": r_end << 32 | r_begin, "write_error": w_end << 32 | w_begin,
+        }
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What a job left behind.
+
+    Attributes
+    ----------
+    memory : uint8 array, as long as the job's
+    registers : dict
+        Every readable register and counter by name, read after the interrupt and before it is
+        acknowledged.
+    cycles : int
+        Clocks from the write of START to the interrupt (with `stop_after`: until idle).
+    protocol_errors : list of str
+        Of `PROTOCOL_ERRORS`; the simulator's output has the first address of each.
+    outstanding : bool
+        The bus still had an unanswered burst when the interrupt came.
+    """
+
+    memory: np.ndarray
+    registers: dict[str, int]
+    cycles: int
+    protocol_errors: list[str]
+    outstanding: bool
