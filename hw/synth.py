@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from hw.config import Config, ConfigError, load
-from hw.generate import add_config_arguments, verilog_text
+from hw.generate import add_config_arguments, verilog
 from hw.lib.ram import RAM_MODULE, RAM_VERILOG
 
 _SCRIPT = """\
@@ -48,7 +48,7 @@ def _ram_bits(netlist: dict, module: str) -> int:
 
 def synthesise(cfg: Config) -> dict:
     """Cells and RAM bits of the NPU: `cells`, `cells_per_mac`, `ram_bits`, `blocks` by name."""
-    text = verilog_text(cfg)
+    text = verilog(cfg)
     ports = RAM_VERILOG[RAM_VERILOG.index("module"):RAM_VERILOG.index("reg [WIDTH-1:0] mem")]
     empty = "(* blackbox *)\n" + ports + "\nendmodule\n"
     with tempfile.TemporaryDirectory() as name:
