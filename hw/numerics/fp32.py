@@ -1,0 +1,196 @@
+"""FP32 arithmetic of the array's bottom edge: integer sums to FP32, and FP32 addition.
+
+Results as in docs/numerics.md: rounded once to nearest even, flushed to +0 below 2**-126, Inf from
+2**128 on, every NaN 0x7FC00000, never -0.
+"""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.config import clog2
+from hw.lib.trees import add_carry
+
+NAN = 0x7FC00000
+BIAS = 127
+
+
+def canonical(word: Value) -> Value:
+    """FP32 `word` as the NPU sees it: NaN is 0x7FC00000, subnormals and -0 are +0."""
+    fraction, exponent = word[:23], word[23:31]
+    nan = (exponent == 255) & fraction.any()
+    return Mux(nan, NAN, Mux(exponent.any(), word, 0))
+
+
+def _normalise(m: Module, value: Value) -> tuple[Value, Value]:
+    """Shift `value` left until its top bit is set; the result and the number of places."""
+    width = len(value)
+    places = []
+    for bit in reversed(range(clog2(width))):
+        step = 1 << bit
+        empty, shifted = Signal(name=f"empty{step}"), Signal(width, name=f"shifted{step}")
+        m.d.comb += [empty.eq(~value[-step:].any()),
+                     shifted.eq(Mux(empty, value << step, value))]
+        value = shifted
+        places.insert(0, empty)
+    return value, Cat(places)
+
+
+def _round(m: Module, significand: Value, exponent: Value, sign: Value, inf: Value, nan: Value):
+    """FP32 word and overflow, both registered, of a significand that is normalised or zero.
+
+    `exponent` is the signed biased exponent of its top bit.
+    """
+    width = len(significand)
+    if width > 24:
+        guard, sticky = significand[width - 25], significand[:width - 25].any()
+        top, up = significand[width - 24:], guard & (sticky | significand[width - 24])
+    else:
+        top, up = Cat(Const(0, 24 - width), significand), Const(0, 1)
+    rounded = Signal(signed(23 + len(exponent)))
+    large = Signal()
+    field = rounded[23:].as_signed()
+    m.d.comb += [rounded.eq(Cat(top[:23], exponent).as_signed() + up),
+                 large.eq(top[-1] & (field >= 255) & ~inf & ~nan)]
+    word, overflow = Signal(32, reset_less=True), Signal(reset_less=True)
+    m.d.sync += overflow.eq(large)
+    with m.If(nan):
+        m.d.sync += word.eq(NAN)
+    with m.Elif(inf | large):
+        m.d.sync += word.eq(Cat(Const(0, 23), Const(255, 8), sign))
+    with m.Elif(~top[-1] | (field <= 0)):
+        m.d.sync += word.eq(0)
+    with m.Else():
+        m.d.sync += word.eq(Cat(rounded[:31], sign))
+    return word, overflow
+
+
+class SumToFp32(wiring.Component):
+    """`round24(sum * 2**scale)`, or NaN.
+
+    One value per clock, no stall.
+
+    Parameters
+    ----------
+    width : bits of the two's-complement sum; -2**(width-1) never occurs
+
+    Members
+    -------
+    sum : In(signed(width))
+    scale : In(signed(11))
+    nan : In(1), the result is NaN whatever the sum
+    y : Out(32)
+    overflow : Out(1), y is Inf
+    """
+
+    #: Clocks from `sum` to `y`.
+    LATENCY = 3
+
+    def __init__(self, width: int):
+        self.width = width
+        super().__init__({"sum": In(signed(width)), "scale": In(signed(11)), "nan": In(1),
+                          "y": Out(32), "overflow": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        bits = self.width - 1
+
+        magnitude = Signal(bits, reset_less=True)
+        scale1 = Signal(signed(11), reset_less=True)
+        sign1, nan1 = Signal(reset_less=True), Signal(reset_less=True)
+        sign = self.sum[-1]
+        m.d.sync += [
+            magnitude.eq((self.sum[:bits] ^ sign.replicate(bits)) + sign),
+            scale1.eq(self.scale), sign1.eq(sign), nan1.eq(self.nan),
+        ]
+
+        shifted, places = _normalise(m, magnitude)
+        significand = Signal(bits, reset_less=True)
+        exponent = Signal(signed(12), reset_less=True)
+        sign2, nan2 = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [
+            significand.eq(shifted), exponent.eq(scale1 + (BIAS + bits - 1) - places),
+            sign2.eq(sign1), nan2.eq(nan1),
+        ]
+
+        word, overflow = _round(m, significand, exponent, sign2, Const(0, 1), nan2)
+        m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
+        return m
+
+
+class Fp32Add(wiring.Component):
+    """`round24(a + b)` of FP32 values; subnormal operands count as zero.
+
+    One sum per clock, no stall. Inf + (-Inf), or any NaN, is NaN.
+
+    Members
+    -------
+    a, b : In(32)
+    y : Out(32)
+    overflow : Out(1), y is Inf though a and b are finite
+    """
+
+    #: Clocks from `a` and `b` to `y`.
+    LATENCY = 4
+
+    def __init__(self):
+        super().__init__({"a": In(32), "b": In(32), "y": Out(32), "overflow": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def stage(n, **shapes):
+            return [Signal(shape, name=f"{name}{n}", reset_less=True)
+                    for name, shape in shapes.items()]
+
+        # Order by magnitude, so that the difference is never negative.
+        large, small = Signal(32), Signal(32)
+        with m.If(self.b[:31] > self.a[:31]):
+            m.d.comb += [large.eq(self.b), small.eq(self.a)]
+        with m.Else():
+            m.d.comb += [large.eq(self.a), small.eq(self.b)]
+        distance = Signal(8)
+        subtract = large[31] ^ small[31]
+        (sign1, subtract1, inf1, nan1, exponent1, large1, small1, distance1) = stage(
+            1, sign=1, subtract=1, inf=1, nan=1, exponent=8, large=24, small=24, distance=5)
+        m.d.comb += distance.eq(large[23:31] - small[23:31])
+        large_inf, small_inf = large[23:31].all(), small[23:31].all()
+        m.d.sync += [
+            sign1.eq(large[31]), subtract1.eq(subtract), exponent1.eq(large[23:31]),
+            inf1.eq(large_inf),
+            nan1.eq(large_inf & large[:23].any() | small_inf & (small[:23].any() | subtract)),
+            # not masked for exponent 0: the sum then has exponent 0 too, and becomes +0
+            large1.eq(Cat(large[:23], Const(1, 1))),
+            small1.eq(Mux(small[23:31].any(), Cat(small[:23], Const(1, 1)), 0)),
+            distance1.eq(distance[:5] | distance[5:].any().replicate(5)),
+        ]
+
+        # Align to 24 bits, guard, round, sticky; add or subtract.
+        aligned, sticky = Cat(Const(0, 3), small1), Const(0, 1)
+        for bit, select in enumerate(distance1):
+            step = 1 << bit
+            kept = Signal(27, name=f"aligned{step}")
+            lost = Signal(name=f"lost{step}")
+            m.d.comb += [kept.eq(Mux(select, aligned >> step, aligned)),
+                         lost.eq(sticky | select & aligned[:step].any())]
+            aligned, sticky = kept, lost
+        term = Cat(aligned[0] | sticky, aligned[1:], Const(0, 1))
+        (sign2, inf2, nan2, exponent2, total2) = stage(
+            2, sign=1, inf=1, nan=1, exponent=8, total=28)
+        m.d.sync += [
+            sign2.eq(sign1), inf2.eq(inf1), nan2.eq(nan1), exponent2.eq(exponent1),
+            total2.eq(add_carry(Cat(Const(0, 3), large1, Const(0, 1)),
+                                term ^ subtract1.replicate(28), subtract1)),
+        ]
+
+        shifted, places = _normalise(m, total2)
+        (sign3, inf3, nan3, exponent3, significand3) = stage(
+            3, sign=1, inf=1, nan=1, exponent=signed(10), significand=28)
+        m.d.sync += [
+            sign3.eq(sign2), inf3.eq(inf2), nan3.eq(nan2), significand3.eq(shifted),
+            exponent3.eq(exponent2 + 1 - places),
+        ]
+
+        word, overflow = _round(m, significand3, exponent3, sign3, inf3, nan3)
+        m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
+        return m
