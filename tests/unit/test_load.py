@@ -1,0 +1,333 @@
+# amaranth: UnusedElaboratable=no
+import random
+import struct
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.config import Config
+from hw.control.commands import Destination, load_command
+from hw.isa import Kind
+from hw.memory.load import LoadUnit
+
+BASE = 0x12_3456_7000
+SPAD, ACC, PROGRAM = Destination.SPAD, Destination.ACC, Destination.PROGRAM
+
+
+def config(tile, mant_width, axi_width, **others):
+    return Config(tile=tile, mant_width=mant_width, axi_width=axi_width, spad_kib=8, acc_kib=8,
+                  **others)
+
+
+def words(value, bits, count):
+    return [value >> (bits * k) & ((1 << bits) - 1) for k in range(count)]
+
+
+def fp32(value):
+    """Bits of a float that FP32 holds exactly, or that is too small for a normal number."""
+    return struct.unpack("<I", struct.pack("<f", value))[0] if abs(value) >= 2.0**-126 else 0
+
+
+def canonical(word):
+    if word & 0x7F800000 == 0:
+        return 0
+    return 0x7FC00000 if word & 0x7FFFFFFF > 0x7F800000 else word
+
+
+def beats_of(cfg, command):
+    if command["dest"] == PROGRAM:
+        return max(1, 1024 // cfg.axi_width)
+    return cfg.fp32_beats if command["fp32"] else cfg.bfp_beats
+
+
+def expected_rows(cfg, command, image):
+    """What a tile command writes: (exponent, mantissas or FP32 words) of every row."""
+    t, m = cfg.tile, cfg.mant_width
+    rows = []
+    for r in range(t):
+        valid = [r < command["rows"] and c < command["cols"] for c in range(t)]
+        if command["fp32"]:
+            row = words(image >> 32 * t * r, 32, t)
+            row = [canonical(x) if ok else 0 for x, ok in zip(row, valid, strict=True)]
+            rows.append((None, row))
+            continue
+        exponent = image >> (8 * r if command["row_exp"] else 0) & 255
+        if command["row_exp"] and r >= command["rows"]:
+            exponent = 0
+        codes = words(image >> cfg.axi_width * cfg.exp_beats + cfg.container * t * r,
+                      cfg.container, t)
+        q = [(code % 2**m ^ 1 << m - 1) - (1 << m - 1) for code in codes]
+        q = [max(x, -cfg.q_max) if ok and 0 < exponent < 255 else 0
+             for x, ok in zip(q, valid, strict=True)]
+        if command["dest"] == SPAD:
+            rows.append((exponent, [abs(x) | (x < 0) << m - 1 for x in q]))
+        else:
+            rows.append((None, [0x7FC00000 if exponent == 255 and ok
+                                else fp32(x * 2.0**(exponent - 127 - (m - 2)))
+                                for x, ok in zip(q, valid, strict=True)]))
+    return rows
+
+
+def expected_bursts(cfg, command):
+    """(address, beats) of the bursts of a command."""
+    address, left = BASE + command["addr"], beats_of(cfg, command)
+    bursts = []
+    while left:
+        beats = min(left, 256, (4096 - address % 4096) // cfg.beat_bytes)
+        bursts.append((address, beats))
+        address, left = address + beats * cfg.beat_bytes, left - beats
+    return bursts
+
+
+def random_image(rng, cfg, command):
+    image = bytearray(rng.randbytes(beats_of(cfg, command) * cfg.beat_bytes))
+    if command["dest"] == PROGRAM:
+        return image
+    if command["fp32"]:
+        for k in range(0, 4 * cfg.tile**2, 4):
+            if rng.random() < 0.5:
+                special = [0x80000000, 1, 0x807FFFFF, 0x7F800000, 0xFF800000, 0x7F800001,
+                           0xFFFFFFFF, 0x00800000, 0x7F7FFFFF]
+                image[k:k + 4] = rng.choice(special).to_bytes(4, "little")
+    else:
+        for k in range(cfg.tile):
+            image[k] = rng.choice([0, 255, 254, rng.randrange(1, cfg.mant_width), image[k]])
+        for k in range(cfg.exp_beats * cfg.beat_bytes, len(image)):
+            if rng.random() < 0.3:
+                image[k] = rng.choice([0x80, 0x88, 0x08, 0, 1, 0xFF])
+    return image
+
+
+def random_commands(rng, cfg, count, dests=(SPAD, ACC, ACC, PROGRAM)):
+    commands = []
+    for _ in range(count):
+        dest = rng.choice(dests)
+        full = rng.random() < 0.3
+        commands.append({
+            "dest": dest, "kind": rng.choice(list(Kind)),
+            "fp32": rng.randrange(2) if dest == ACC else 0, "row_exp": rng.randrange(2),
+            "slot": rng.randrange(cfg.acc_slots if dest == ACC else cfg.spad_slots),
+            "rows": cfg.tile if full else rng.randint(1, cfg.tile),
+            "cols": cfg.tile if full else rng.randint(1, cfg.tile),
+            # often close below a 4 KiB boundary
+            "addr": rng.randrange(1 << 10) * 4096
+            + (rng.choice([-rng.randrange(40), rng.randrange(4096)]) * cfg.beat_bytes) % 4096,
+        })
+    return commands
+
+
+@dataclass
+class Outcome:
+    bursts: list = field(default_factory=list)       # (address, beats) as accepted
+    counts: list = field(default_factory=list)       # (kind, bytes)
+    events: list = field(default_factory=list)       # what the unit did, in order
+    errors: list = field(default_factory=list)       # addresses
+    idle_clocks: list = field(default_factory=list)  # since `abort`: idle in this clock
+    unanswered: list = field(default_factory=list)   # bursts raised or unanswered in this clock
+    clocks: int = 0
+
+
+def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), abort_at=None,
+        clocks=None):
+    """Feed `commands` to a LoadUnit with a memory behind it; stop when all are done.
+
+    `bad_beats` are numbers of beats, counted over the run, that get an error response.
+    """
+    rng = random.Random(seed)
+    dut, out = LoadUnit(cfg), Outcome()
+    queue = []                                       # (clock from which it is answered, beat, last)
+    contents = {}
+    for command, image in zip(commands, images, strict=True):
+        for k in range(0, len(image), cfg.beat_bytes):
+            contents.setdefault(BASE + command["addr"] + k, []).append(
+                int.from_bytes(image[k:k + cfg.beat_bytes], "little"))
+
+    async def bench(ctx):
+        sent, offered, beat_offered, beats = 0, False, False, 0
+        held_ar = held_row = None
+        done = finished = 0
+        ctx.set(dut.base, BASE)
+        while finished < len(commands) if clocks is None else out.clocks < clocks:
+            aborted = abort_at is not None and out.clocks >= abort_at
+            ctx.set(dut.abort, aborted)
+            offered = offered or (sent < len(commands) and rng.random() >= stall)
+            ctx.set(dut.cmd.valid, offered)
+            if offered:
+                ctx.set(dut.cmd.payload, load_command(cfg).const(commands[sent]))
+            ctx.set(dut.ar_ready, rng.random() >= stall)
+            ctx.set(dut.l_w_ready, rng.random() >= stall)
+            beat_offered = bool(queue) and queue[0][0] <= out.clocks and (
+                beat_offered or rng.random() >= stall)
+            ctx.set(dut.r_valid, beat_offered)
+            if beat_offered:
+                ctx.set(dut.r_data, queue[0][1])
+                ctx.set(dut.r_last, queue[0][2])
+                ctx.set(dut.r_resp, rng.choice([2, 3]) if beats in bad_beats
+                        else rng.choice([0, 1]))
+
+            # ---- what happens in this clock
+            ar = (ctx.get(dut.ar_addr), ctx.get(dut.ar_len) + 1) if ctx.get(dut.ar_valid) else None
+            assert held_ar is None or held_ar == ar, "a raised burst changed"
+            row = None
+            if ctx.get(dut.l_w_valid):
+                row = ("acc", ctx.get(dut.l_w_slot), ctx.get(dut.l_w_row), None,
+                       [ctx.get(x) for x in dut.l_w_data])
+            assert held_row is None or held_row == row, "an offered row changed"
+            if ctx.get(dut.w_en):
+                out.events.append(("spad", ctx.get(dut.w_slot), ctx.get(dut.w_row),
+                                   ctx.get(dut.w_exp), [ctx.get(x) for x in dut.w_data]))
+            held_row = row
+            if row and ctx.get(dut.l_w_ready):
+                out.events.append(row)
+                held_row = None
+            if ctx.get(dut.load_done):
+                out.events.append(("done",))
+                finished += 1
+            if ctx.get(dut.instr_valid):
+                out.events.append(("instr", ctx.get(dut.instr)))
+                finished += 1
+            if ctx.get(dut.error):
+                out.errors.append(ctx.get(dut.error_addr))
+            in_flight = len(out.bursts) - done + (ar is not None)
+            assert in_flight <= cfg.outstanding, "more bursts than allowed"
+            out.unanswered.append(in_flight)
+            out.idle_clocks.append(ctx.get(dut.idle))
+            counted = ctx.get(dut.count_en)
+            held_ar = ar
+            if ar and ctx.get(dut.ar_ready):
+                held_ar = None
+                assert counted
+                out.bursts.append(ar)
+                out.counts.append((ctx.get(dut.count_kind), ctx.get(dut.count_bytes)))
+                for k in range(ar[1]):
+                    data = contents[ar[0] + k * cfg.beat_bytes].pop(0)
+                    queue.append((out.clocks + latency, data, k == ar[1] - 1))
+            else:
+                assert not counted
+            if beat_offered and ctx.get(dut.r_ready):
+                done += queue.pop(0)[2]
+                beats, beat_offered = beats + 1, False
+            if aborted:
+                assert not ctx.get(dut.cmd.ready)
+                assert ctx.get(dut.r_ready)
+            if offered and ctx.get(dut.cmd.ready):
+                sent, offered = sent + 1, False
+            await ctx.tick()
+            out.clocks += 1
+            assert out.clocks < 200 * (len(commands) + 1) * cfg.fp32_beats, "stuck"
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    sim.add_testbench(bench)
+    sim.run()
+    return out
+
+
+def expected_events(cfg, commands, images):
+    events = []
+    for command, image in zip(commands, images, strict=True):
+        image = int.from_bytes(image, "little")
+        if command["dest"] == PROGRAM:
+            events.append(("instr", image % 2**1024))
+            continue
+        memory = "spad" if command["dest"] == SPAD else "acc"
+        for r, (exponent, row) in enumerate(expected_rows(cfg, command, image)):
+            events.append((memory, command["slot"], r, exponent, row))
+        events.append(("done",))
+    return events
+
+
+def split_events(events):
+    """Tile events and instructions; between the two kinds there is no order."""
+    return [e for e in events if e[0] != "instr"], [e for e in events if e[0] == "instr"]
+
+
+CONFIGS = [(2, 4, 32), (2, 8, 512), (3, 5, 64), (3, 4, 32), (4, 8, 64), (4, 4, 512), (4, 12, 32),
+           (5, 8, 128), (5, 16, 256), (5, 4, 64), (4, 9, 1024)]
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+@pytest.mark.parametrize("sizes", CONFIGS)
+def test_unpacks_what_memory_holds(sizes, stall):
+    cfg = config(*sizes, outstanding=3)
+    rng = random.Random(str(sizes))
+    commands = random_commands(rng, cfg, 40)
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images, stall=stall, seed=1, latency=rng.choice([1, 4, 20]))
+    assert split_events(out.events) == split_events(expected_events(cfg, commands, images))
+    assert out.bursts == [b for c in commands for b in expected_bursts(cfg, c)]
+    assert out.counts == [(c["kind"], n * cfg.beat_bytes)
+                          for c in commands for _, n in expected_bursts(cfg, c)]
+    assert not out.errors
+    assert [bool(x) for x in out.idle_clocks] == [n == 0 for n in out.unanswered]
+
+
+def test_splits_long_images():
+    cfg = Config(tile=20, mant_width=8, axi_width=32, spad_kib=8, acc_kib=8)
+    commands = [{"dest": ACC, "kind": Kind.PARTIAL, "fp32": 1, "row_exp": 0, "slot": 1, "rows": 20,
+                 "cols": 20, "addr": addr} for addr in (0, 4096 - 4 * 260)]
+    rng = random.Random(0)
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images)
+    assert out.bursts == [(BASE, 256), (BASE + 1024, 144), (BASE + 3056, 256), (BASE + 4080, 4),
+                          (BASE + 4096, 140)]
+    assert out.events == expected_events(cfg, commands, images)
+
+
+@pytest.mark.parametrize(("sizes", "clocks"), [((16, 8, 128), 17), ((4, 8, 64), 4), ((2, 8, 32), 2),
+                                               ((5, 8, 512), 5)])
+def test_keeps_up_with_the_bus(sizes, clocks):
+    cfg = config(*sizes)
+    rng = random.Random(0)
+    commands = random_commands(rng, cfg, 40, dests=(SPAD,))
+    for k, command in enumerate(commands):  # no burst crosses a boundary
+        command["addr"] = k * 4096
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images, latency=8)
+    assert out.events == expected_events(cfg, commands, images)
+    assert out.clocks <= clocks * len(commands) + 25
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_reports_error_responses(stall):
+    cfg = config(4, 8, 64, outstanding=3)
+    rng = random.Random(5)
+    commands = random_commands(rng, cfg, 20, dests=(SPAD, ACC))
+    images = [random_image(rng, cfg, c) for c in commands]
+    of_beat = [c["addr"] for c in commands for _ in range(beats_of(cfg, c))]
+    bad = sorted(rng.sample(range(len(of_beat)), 8))
+    out = run(cfg, commands, images, stall=stall, bad_beats=bad)
+    assert out.errors == [of_beat[k] for k in bad]
+    assert out.events == expected_events(cfg, commands, images)
+
+
+@pytest.mark.parametrize("bad", [0, 7, 15, None])
+def test_an_instruction_with_an_error_is_none(bad):
+    cfg = config(4, 8, 64)
+    rng = random.Random(5)
+    commands = random_commands(rng, cfg, 2, dests=(PROGRAM,))
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images, bad_beats=[] if bad is None else [bad], clocks=80)
+    assert out.events == expected_events(cfg, commands, images)[0 if bad is None else 1:]
+    assert out.errors == ([] if bad is None else [commands[0]["addr"]])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_abort_drains_the_bus(seed):
+    cfg = config(4, 8, 64, outstanding=5)
+    rng = random.Random(seed)
+    commands = random_commands(rng, cfg, 60)
+    images = [random_image(rng, cfg, c) for c in commands]
+    at = rng.randrange(10, 200)
+    out = run(cfg, commands, images, stall=rng.choice([0, 0.3, 0.7]), seed=seed, abort_at=at,
+              latency=rng.choice([1, 30]), clocks=at + 400)
+    assert [bool(x) for x in out.idle_clocks] == [n == 0 for n in out.unanswered]
+    assert out.unanswered[at - 1] > 0, "the moment is chosen badly: nothing was under way"
+    after = out.unanswered[at:]
+    assert all(a >= b for a, b in pairwise(after)), "a burst was raised"
+    assert after[-1] == 0
+    whole, got = (split_events(x) for x in (expected_events(cfg, commands, images), out.events))
+    for everything, part in zip(whole, got, strict=True):
+        assert part == everything[:len(part)], "something else was written"
