@@ -20,9 +20,11 @@ LOAD_A, LOAD_B, SPILL, FILL, STORE = range(PHASES)
 class Accesses:
     """Accesses to the tile images of one operand, in program order.
 
-    `when` is the place in program order, `i` and `j` the tile, `slot` its slot in the window.
+    `when` is the place in program order, `i` and `j` the tile, `slot` its slot in the window
+    `window` ("x", "w", "dy", "dy2", "y", "dw").
     """
 
+    window: str
     kind: Kind
     write: bool
     image_bytes: int
@@ -146,7 +148,8 @@ def _walk(opcode: Opcode, order: Order, sizes, blocks) -> dict[str, np.ndarray]:
     return {"dw": dw, **{d: nest.tile(d) for d in "mnk"}}
 
 
-def _slots(window: dict[str, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
+def slots(window: dict[str, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Slots of tiles (i, j) in a window, counted from its base."""
     high, wide = (1 << window["h_log2"]) - 1, (1 << window["w_log2"]) - 1
     return ((i & high) << window["w_log2"] | j & wide).astype(np.uint16)
 
@@ -185,17 +188,17 @@ class _Tracer:
         self.accesses: list[Accesses] = []
         self.spilled: dict[str, np.ndarray] = {}
 
-    def note(self, name, kind, write, bfp, chosen, phase, i, j, slot):
+    def note(self, name, kind, write, bfp, chosen, phase, i, j, slot, window=None):
         """Record accesses of matrix `name` by the operations `chosen` (indices)."""
         self.accesses.append(Accesses(
-            kind, write, self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes,
+            window or name, kind, write, self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes,
             self.fields[f"{name}_addr"], self.fields[f"{name}_pitch"],
             chosen * PHASES + phase, i, j, slot))
 
     def operand(self, name, kind, ops, phase, i, j):
         """Loads of an operand that operations `ops` read as tile (i, j)."""
         i, j = i[ops], j[ops]
-        slot = _slots(self.fields[f"{name}_window"], i, j)
+        slot = slots(self.fields[f"{name}_window"], i, j)
         _, miss = _chains(slot, i.astype(np.int64) << 32 | j)
         phase = np.broadcast_to(phase, len(ops))[miss]
         self.note(name, kind, False, True, ops[miss], phase, i[miss], j[miss], slot[miss])
@@ -203,26 +206,24 @@ class _Tracer:
     def paired_dy(self):
         """Loads of dY in order `interleaved`."""
         tile = self.m.astype(np.int64) << 32 | self.n
-        slots = [_slots(self.fields[f"{w}_window"], self.m, self.n) for w in ("dy", "dy2")]
-        miss = _paired_misses(self.dw, tile, *slots)
-        for dw, slot, phase in ((False, slots[0], LOAD_A), (True, slots[1], LOAD_B)):
+        row, column = (slots(self.fields[f"{w}_window"], self.m, self.n) for w in ("dy", "dy2"))
+        miss = _paired_misses(self.dw, tile, row, column)
+        for dw, slot, phase, window in ((False, row, LOAD_A, "dy"), (True, column, LOAD_B, "dy2")):
             c = np.flatnonzero(miss & (self.dw == dw))
-            self.note("dy", Kind.DY, False, True, c, phase, self.m[c], self.n[c], slot[c])
+            self.note("dy", Kind.DY, False, True, c, phase, self.m[c], self.n[c], slot[c], window)
 
     def result(self, name, kind, ops, i, j, r, shape):
         """Spills, fills and stores of the output whose tile (i, j) operations `ops` add to."""
         rows, cols, depth = shape
         i, j, r = i[ops], j[ops], r[ops]
-        slot = _slots(self.fields[f"{name}_window"], i, j)
+        slot = slots(self.fields[f"{name}_window"], i, j)
         before, miss = _chains(slot, i.astype(np.int64) << 32 | j)
         spill = miss & (before >= 0) & (r[before] != depth - 1)
         old = before[spill]
-        note = self.note
-        note(f"{name}_part", Kind.PARTIAL, True, False, ops[spill], SPILL, i[old], j[old],
-             slot[old])
+        note, part = self.note, f"{name}_part"
+        note(part, Kind.PARTIAL, True, False, ops[spill], SPILL, i[old], j[old], slot[old], name)
         back = miss & (r > 0)
-        note(f"{name}_part", Kind.PARTIAL, False, False, ops[back], FILL, i[back], j[back],
-             slot[back])
+        note(part, Kind.PARTIAL, False, False, ops[back], FILL, i[back], j[back], slot[back], name)
         if self.fields[f"{name}_accumulate"]:
             first = r == 0
             note(name, kind, False, False, ops[first], FILL, i[first], j[first], slot[first])
@@ -270,9 +271,9 @@ def trace(cfg: Config, fields: dict) -> Trace:
 def _trace_convert(cfg: Config, fields: dict, sizes: dict[str, int]) -> Trace:
     count = sizes["m"] * sizes["n"]
     i, j = np.divmod(np.arange(count), sizes["n"])
-    slot, when = _slots(fields["y_window"], i, j), np.arange(count) * PHASES
+    slot, when = slots(fields["y_window"], i, j), np.arange(count) * PHASES
     accesses = tuple(
-        Accesses(Kind(fields[f"{name}_kind"]), name == "y",
+        Accesses("y", Kind(fields[f"{name}_kind"]), name == "y",
                  cfg.bfp_bytes if bfp else cfg.fp32_bytes, fields[f"{name}_addr"],
                  fields[f"{name}_pitch"], when + phase, i, j, slot)
         for name, bfp, phase in (("x", not fields["x_fp32"], FILL), ("y", fields["y_bfp"], STORE)))

@@ -1,0 +1,135 @@
+"""Plans are legal on every machine, keep what the architecture promises, and choose well."""
+
+import numpy as np
+import pytest
+
+from hw.config import Config, load
+from hw.isa import Error, Opcode, Order
+from sw.compiler.assembler import instruction
+from sw.compiler.cost import Bus
+from sw.compiler.planner import Layer, PlanError, paper_order, plan
+from sw.compiler.reuse import best_window, visits
+from sw.golden.decode import check, decode
+from sw.golden.traffic import trace
+
+MACHINES = [
+    load("tiny"), load("edge"), load("small45"),
+    Config(tile=16, spad_kib=1, spad_banks=1, acc_kib=2, acc_banks=2),    # 4 and 2 slots
+    Config(tile=16, spad_kib=1, spad_banks=2, acc_kib=2, acc_banks=2),
+    Config(tile=16, spad_kib=1, spad_banks=4, acc_kib=2, acc_banks=2),
+    Config(tile=13, spad_kib=1, spad_banks=2, acc_kib=3, acc_banks=2),    # 3 slots a bank
+    Config(tile=5, mant_width=12, spad_kib=4, spad_banks=16, acc_kib=2, acc_banks=8),
+    Config(tile=4, spad_kib=4, spad_banks=8, acc_kib=1, acc_banks=2),
+]
+
+
+def fields_of(cfg, layer, plan_):
+    return decode(np.frombuffer(instruction(cfg, **plan_.fields), np.uint8))
+
+
+def bytes_of(cfg, layer, **how):
+    return trace(cfg, fields_of(cfg, layer, plan(cfg, layer, **how))).counters()
+
+
+def windows(cfg, fields, names):
+    return [range(w["base"], w["base"] + (1 << w["h_log2"] + w["w_log2"]))
+            for w in (fields[f"{name}_window"] for name in names)]
+
+
+@pytest.mark.parametrize("cfg", MACHINES, ids=lambda c: f"T{c.tile}b{c.spad_banks}")
+@pytest.mark.parametrize("order", [None, *Order])
+def test_plans_are_legal_and_windows_disjoint(cfg, order):
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        m, k, n = (int(rng.integers(1, 12 * cfg.tile)) for _ in range(3))
+        layer = Layer(opcode=Opcode.GEMM if order is None else Opcode.GRAD, m=m, k=k, n=n)
+        name = order.name.lower().replace("_", "-") if order else "auto"
+        fields = fields_of(cfg, layer, plan(cfg, layer, order=name))
+        assert check(cfg, fields) is Error.NONE
+        spad = ["x", "w"] if order is None else ["x", "w", "dy"]
+        spad += ["dy2"] if order is Order.INTERLEAVED else []
+        for names in (spad, ["y"] if order is None else ["y", "dw"]):
+            used = [s for w in windows(cfg, fields, names) for s in w]
+            assert len(used) == len(set(used))
+
+
+@pytest.mark.parametrize("banks", [2, 4, 8])
+def test_operands_that_are_read_together_have_their_own_banks(banks):
+    cfg = Config(spad_banks=banks)
+    index = cfg.slot_index_bits
+
+    def used(layer, **how):
+        fields = fields_of(cfg, layer, plan(cfg, layer, **how))
+        return {n: {s >> index for s in windows(cfg, fields, [n])[0]} for n in ("x", "w", "dy")}
+
+    gemm = used(Layer(opcode=Opcode.GEMM, m=900, k=900, n=900))
+    assert not gemm["x"] & gemm["w"]
+    for order in ("sequential", "dx-major", "dw-major"):
+        grad = used(Layer(opcode=Opcode.GRAD, m=900, k=900, n=900), order=order)
+        assert not grad["x"] & grad["dy"]
+        assert not grad["w"] & grad["dy"]
+
+
+@pytest.mark.parametrize("order", ["dx-major", "dw-major"])
+def test_fused_orders_read_dy_once(order):
+    """And with everything resident, every operand once and nothing spilled."""
+    cfg = load("edge")
+    counts = bytes_of(cfg, Layer(opcode=Opcode.GRAD, m=128, k=64, n=64), order=order)
+    assert counts["READ_DY"] == 8 * 4 * cfg.bfp_bytes
+    assert counts["READ_X"] == 8 * 4 * cfg.bfp_bytes
+    assert counts["READ_W"] == 4 * 4 * cfg.bfp_bytes
+    assert counts["READ_PARTIAL"] == counts["WRITE_PARTIAL"] == 0
+
+
+def test_auto_is_no_slower_than_any_order():
+    cfg = load("tiny")
+    for m, k, n in ((40, 40, 40), (200, 16, 24), (16, 100, 20)):
+        layer = Layer(opcode=Opcode.GRAD, m=m, k=k, n=n)
+        bus = Bus()
+        costs = {o: plan(cfg, layer, order=o, bus=bus).cost(cfg, bus)
+                 for o in ("sequential", "interleaved", "dx-major", "dw-major", "paper", "auto")}
+        assert costs["auto"] == min(costs.values())
+
+
+@pytest.mark.parametrize(("m", "k", "n", "order"), [
+    (64, 64, 255, Order.INTERLEAVED), (64, 64, 256, Order.DX_MAJOR),
+    (64, 256, 64, Order.DW_MAJOR), (256, 64, 64, Order.DX_MAJOR),
+    (10, 256, 256, Order.DX_MAJOR)])
+def test_order_of_the_paper(m, k, n, order):
+    assert paper_order(m, k, n) is order
+    layer = Layer(opcode=Opcode.GRAD, m=m, k=k, n=n)
+    assert plan(load("edge"), layer, order="paper").fields["order"] is order
+
+
+def test_blocks_are_taken_as_told():
+    layer = Layer(opcode=Opcode.GEMM, m=200, k=200, n=200)
+    fields = plan(load("edge"), layer, blocks=(3, 99, 0)).fields
+    assert (fields["bm"], fields["bn"], fields["bk"]) == (3, 0, 0)
+
+
+@pytest.mark.parametrize(("how", "message"), [
+    ({"order": "best"}, "order must be auto, paper, sequential, interleaved, dx-major, dw-major, "
+                        "not 'best'"),
+    ({"blocks": (1, -1, 1)}, "blocks must be 0..65535 tiles, not 1 -1 1")])
+def test_mistakes_are_named(how, message):
+    with pytest.raises(PlanError) as error:
+        plan(load("tiny"), Layer(opcode=Opcode.GRAD, m=9, k=9, n=9), **how)
+    assert str(error.value) == message
+
+
+def test_planned_clocks_follow_the_array():
+    """An edge machine is bound by its array on a cube of 256, with results in BFP."""
+    cfg = load("edge")
+    layer = Layer(opcode=Opcode.GEMM, m=256, k=256, n=256, y_bfp=True)
+    clocks = plan(cfg, layer).clocks
+    assert 65536 < clocks < 66500
+    assert plan(cfg, layer, bus=Bus(bytes_per_cycle=2)).clocks > 66500
+
+
+def test_closed_form_counts_reloads():
+    loops = [("k", 1), ("m", 4.0), ("n", 2.0), ("k", 3.0), ("n", 2.0), ("m", 1.0)]
+    assert visits("mk", loops, (1, 4)) == 12          # a row of X stays for all of N
+    assert visits("mk", loops, (1, 2)) == 24          # else it is read again for every block
+    assert visits("kn", loops, (4, 4)) == 12          # W is resident
+    assert visits("kn", loops, (4, 2)) == 48
+    assert best_window("kn", [loops, loops], {"m": 4, "n": 4, "k": 3}, 16) == (12, (4, 4))
