@@ -9,6 +9,11 @@ from hw.config import Config
 from hw.lib.delay import delay
 
 
+def array_latency(cfg: Config) -> int:
+    """Clocks from a streamed row to its sums: skew, PE rows, deskew."""
+    return 2 * cfg.pe_rows + Pe.LATENCY
+
+
 class SystolicArray(wiring.Component):
     """T x T tile times streamed rows: the T exact column sums of a row, `LATENCY` clocks after it.
 
@@ -44,7 +49,7 @@ class SystolicArray(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         #: Clocks from `a` to its `sums`.
-        self.LATENCY = 2 * cfg.pe_rows + Pe.LATENCY
+        self.LATENCY = array_latency(cfg)
         mantissas = data.ArrayLayout(cfg.mant_width, cfg.tile)
         super().__init__({
             "a": In(mantissas), "swap": In(1), "load": In(1), "w": In(mantissas),
