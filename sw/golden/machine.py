@@ -162,7 +162,7 @@ class Machine:
                         for size, start in zip(values.shape, ("row", "col"), strict=True))
             random = arithmetic.random_bits(self.seed, salt & 0xFFFFFFFF, row[:, None], col)
             random = random.reshape(tiled.shape)
-        axes = (3,) if name == "y" and f["y_row"] else (1, 3)
+        axes = (3,) if f["y_row"] else (1, 3)
         q, exponents = arithmetic.quantise(tiled, cfg.mant_width, axes, random)
         exponents = np.broadcast_to(exponents[..., 0], tiled.shape[:3]).reshape(len(values), -1)
         grid[...] = images.pack_bfp(cfg, q.reshape(values.shape), exponents)

@@ -231,6 +231,20 @@ def test_bits_depend_on_seed_salt_and_place_only():
         assert (changed != whole).mean() > 0.99
 
 
+def test_bits_are_six_rounds_of_the_cipher():
+    """Against the specification on Python's integers."""
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        seed, salt = (int(v) for v in rng.integers(2**32, size=2))
+        row, col = (int(v) for v in rng.integers(2**21, size=2))
+        x, y, high = row & 0xFFFF, col & 0xFFFF, (row >> 16 & 15, col >> 16 & 15)
+        for key in (seed & 0xFFFF ^ high[0], salt & 0xFFFF ^ high[1], seed >> 16, salt >> 16,
+                    seed & 0xFFFF ^ 0x9E37, salt & 0xFFFF ^ 0x79B9):
+            x = (x >> 7 | x << 9 & 0xFFFF) + y & 0xFFFF ^ key
+            y = (y << 2 & 0xFFFF | y >> 14) ^ x
+        assert arithmetic.random_bits(seed, salt, np.array([row]), np.array([col])) == [x]
+
+
 @pytest.mark.parametrize("m", [4, 8, 16])
 def test_stochastic_rounding_is_unbiased(m):
     """A million draws at one fraction of a step: the mean is within 4 standard errors."""

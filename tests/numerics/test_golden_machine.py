@@ -307,7 +307,8 @@ def random_case(seed):
     grad = bool(rng.integers(2))
     m, n, k = (int(rng.integers(1, 4 * cfg.tile)) for _ in range(3))
     tm, tn, tk = (-(-d // cfg.tile) for d in (m, n, k))
-    low, high = [(100, 140), (1, 254), (60, 70), (180, 254), (63, 66)][rng.integers(5)]
+    low, high = [(100, 140), (1, 254), (60, 70), (180, 254), (63, 66),
+                 (66, 70), (70, 76)][rng.integers(7)]
     special = rng.random() < 0.5
     f = {"opcode": Opcode.GRAD if grad else Opcode.GEMM, "m": m, "n": n, "k": k,
          "bm": int(rng.integers(0, 4)), "bn": int(rng.integers(0, 4)),

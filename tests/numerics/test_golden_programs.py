@@ -189,6 +189,13 @@ def test_accesses_outside_the_region(fields, addr):
     assert (result.error, result.error_addr) == (Error.BAD_ADDRESS, addr)
 
 
+def test_an_address_beyond_32_bits_is_reported_by_its_low_word():
+    cfg = Config(tile=256, acc_kib=512, acc_banks=2)
+    memory = np.zeros(1 << 19, np.uint8)
+    result = run(cfg, memory, [gemm(m=257, y_addr=0, y_pitch=65535)])
+    assert (result.error, result.error_addr) == (Error.BAD_ADDRESS, 65535 * 2**18 % 2**32)
+
+
 def test_program_runs_out_of_the_region():
     memory = np.zeros(SIZE, np.uint8)
     memory[-128:] = np.frombuffer(instruction(TINY, Opcode.FENCE), np.uint8)
