@@ -27,8 +27,8 @@ class Gearbox(wiring.Component):
     be taken in the same clock) begins a new row. No input is taken while a whole row is still
     inside, hence `drop` can never hit bits of the next image.
 
-    With widths of which one divides the other this is a shift register, else a barrel shifter
-    places the input.
+    Widths of which one divides the other need a register as wide as the wider; others need one as
+    wide as both together and a barrel shifter.
 
     Members
     -------
@@ -58,43 +58,49 @@ class Gearbox(wiring.Component):
         unit = gcd(self.in_bits, self.out_bits)
         taken, given = self.in_bits // unit, self.out_bits // unit
         capacity = taken + given - 1
-        # Units at or beyond `count` are zero: placing is an OR, and a flushed word is padded.
         buffer, count = Signal(capacity * unit), Signal(range(capacity + 1))
         ending = Signal()  # the buffer holds the end of an image
-        push, pull, left = Signal(), Signal(), Signal.like(count)
-        whole, final = Signal(), Signal()
-        kept, placed = Signal.like(buffer), Signal.like(buffer)
+        push, pull, empties = Signal(), Signal(), Signal()
+        whole, final, left = Signal(), Signal(), Signal.like(count)
 
         m.d.comb += [
             whole.eq(count >= given),
-            final.eq(ending & (count <= given) if capacity > given else ending),
+            final.eq(ending & (count <= given)),
             self.o.valid.eq(whole | final),
             self.o.payload.data.eq(buffer),
             self.o.payload.last.eq(final),
             pull.eq(self.o.valid & self.o.ready),
-            left.eq(count), kept.eq(buffer),
+            empties.eq(pull & (final | self.drop)),
+            left.eq(Mux(empties, 0, Mux(pull, count - given, count))),
             self.i.ready.eq(Mux(ending, pull & final, left < given)),
             push.eq(self.i.valid & self.i.ready),
         ]
-        with m.If(pull & (final | self.drop)):
-            m.d.comb += [left.eq(0), kept.eq(0)]
-        with m.Elif(pull):
-            m.d.comb += [left.eq(count - given), kept.eq(buffer[self.out_bits:])]
-
-        if taken == 1:
-            m.d.comb += placed.eq(Cat(Mux(left == k, self.i.payload.data, 0)
-                                      for k in range(given)))
-        elif given == 1:
-            m.d.comb += placed.eq(self.i.payload.data)
-        else:
-            shifted = self.i.payload.data
-            for k in range((given - 1).bit_length()):
-                shifted = Mux(left[k], Cat(Const(0, unit << k), shifted), shifted)
-            m.d.comb += placed.eq(shifted)
-
         with m.If(push):
-            m.d.sync += [buffer.eq(kept | placed), count.eq(left + taken),
-                         ending.eq(self.i.payload.last)]
+            m.d.sync += [count.eq(left + taken), ending.eq(self.i.payload.last)]
         with m.Elif(pull):
-            m.d.sync += [buffer.eq(kept), count.eq(left), ending.eq(ending & ~final)]
+            m.d.sync += [count.eq(left), ending.eq(ending & ~final)]
+
+        if given == 1:  # an input comes only when nothing is left
+            with m.If(push):
+                m.d.sync += buffer.eq(self.i.payload.data)
+            with m.Elif(pull):
+                m.d.sync += buffer.eq(buffer[self.out_bits:])
+        elif taken == 1:  # an output takes all; zero pads the next one
+            for k in range(given):
+                with m.If(push & (left == k)):
+                    m.d.sync += buffer.word_select(k, unit).eq(self.i.payload.data)
+                with m.Elif(pull):
+                    m.d.sync += buffer.word_select(k, unit).eq(0)
+        else:  # what is not used is zero: placing is an OR, and the last word is padded
+            kept, placed = Signal.like(buffer), self.i.payload.data
+            for k in range((given - 1).bit_length()):
+                placed = Mux(left[k], Cat(Const(0, unit << k), placed), placed)
+            with m.If(pull & ~empties):
+                m.d.comb += kept.eq(buffer[self.out_bits:])
+            with m.Elif(~pull):
+                m.d.comb += kept.eq(buffer)
+            with m.If(push):
+                m.d.sync += buffer.eq(kept | placed)
+            with m.Elif(pull):
+                m.d.sync += buffer.eq(kept)
         return m
