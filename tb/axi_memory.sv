@@ -112,16 +112,17 @@ module axi_memory #(
     overlap = a < b + length(b_len) && b < a + length(a_len);
   endfunction
 
-  // Checks of an accepted address.
+  // Checks of an accepted address; sets `at` to the offset of its beat.
   task check(input [63:0] address, input [7:0] len, input [2:0] log2, input [1:0] burst);
-    if ({52'd0, address[11:0]} + length(len) > 4096) report(0, address);
+    at = (address & ~64'(BYTES - 1)) - base;
     if (|(address & (BYTES - 1))) report(1, address);
     if (burst != 1 || log2 != SHIFT) report(2, address);
-    if (address < base || address - base + length(len) > {32'd0, size}) report(5, address);
+    if (((at + base) & 4095) + length(len) > 4096) report(0, address);
+    if (code(at, len, 0) == DECERR) report(5, address);
   endtask
 
   function [1:0] code(input [63:0] offset, input [7:0] len, input [63:0] range);
-    if (offset + length(len) > {32'd0, size}) code = DECERR;
+    if (offset >= {32'd0, size} || offset + length(len) > {32'd0, size}) code = DECERR;
     else if (offset < {32'd0, range[63:32]} && offset + length(len) > {32'd0, range[31:0]})
       code = SLVERR;
     else code = OKAY;
@@ -160,7 +161,6 @@ module axi_memory #(
     last_w = w;
 
     if (arvalid && arready) begin
-      at = 64'(araddr) - base;
       check(64'(araddr), arlen, arsize, arburst);
       for (i = 0; i < 64; i = i + 1)
         if (7'(6'(i - 32'(w_done))) < 7'(w_tail - w_done) && overlap(at, arlen, w_addr[i], w_len[i]))
@@ -172,7 +172,6 @@ module axi_memory #(
       r_tail = r_tail + 1;
     end
     if (awvalid && awready) begin
-      at = 64'(awaddr) - base;
       check(64'(awaddr), awlen, awsize, awburst);
       for (i = 0; i < 64; i = i + 1)
         if (7'(6'(i - 32'(r_done))) < 7'(r_tail - r_done) && overlap(at, awlen, r_addr[i], r_len[i]))

@@ -26,8 +26,9 @@ from tb.job import PROTOCOL_ERRORS, Job, Result
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 TB = ROOT / "tb"
-#: Top modules: the NPU on `axi_memory`, and the NPU alone.
-TOPS = ("npu_tb", "npu")
+#: Top modules and their files: the NPU on the memory, the NPU alone, the memory alone.
+TOPS = {"npu_tb": ("npu_tb.sv", "axi_memory.sv", "npu.v"), "npu": ("npu.v",),
+        "axi_memory": ("axi_memory.sv",)}
 #: log2 of the bytes of `npu_tb`'s memory.
 LOG2_BYTES = 26
 OLDEST_VERILATOR = (5, 36)
@@ -154,11 +155,9 @@ def build(cfg: Config, top: str = "npu_tb", source: Path | None = None) -> Path:
     """
     if top not in TOPS:
         raise ValueError(f"top must be one of {', '.join(TOPS)}, not {top!r}")
-    npu = source or _verilog(cfg)
-    sources, parameters = [npu], {}
-    if top == "npu_tb":
-        sources = [TB / "npu_tb.sv", TB / "axi_memory.sv", npu]
-        parameters = {"DATA": cfg.axi_width, "ADDR": cfg.addr_width, "LOG2_BYTES": LOG2_BYTES}
+    sources = [(source or _verilog(cfg)) if name == "npu.v" else TB / name for name in TOPS[top]]
+    parameters = {} if top == "npu" else {
+        "DATA": cfg.axi_width, "ADDR": cfg.addr_width, "LOG2_BYTES": LOG2_BYTES}
     waves = os.environ.get("WAVES", "0") not in ("", "0")
     path, version = _verilator()
     tools = repr((FLAGS, MAKE, waves, path, version, cocotb_tools.runner.__file__))

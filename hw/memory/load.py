@@ -210,7 +210,8 @@ class LoadUnit(wiring.Component):
             in_flight + bursts.raised - (self.r_valid & self.r_ready & self.r_last))
 
         # --- beats: exponents, mantissas or words, instruction -----------------------------------
-        m.submodules.incoming = fifo = Fifo(data.StructLayout({"data": cfg.axi_width, "error": 1}), 2)
+        layout = data.StructLayout({"data": cfg.axi_width, "error": 1})
+        m.submodules.incoming = fifo = Fifo(layout, 2)
         m.submodules.mantissas = mantissas = Gearbox(cfg.axi_width, cfg.tile * cfg.container)
         m.submodules.words = words = Gearbox(cfg.axi_width, cfg.tile * 32)
         head, beat = queue.o.payload, fifo.o.payload
@@ -234,14 +235,15 @@ class LoadUnit(wiring.Component):
             taken.eq(fifo.o.valid & fifo.o.ready), last_beat.eq(number == beats(head) - 1),
         ]
         with m.If(queue.o.valid):
-            # The first beats of an image wait for `following`, the others for their gearbox.
+            # Exponents wait until `following` is free. For words it always is: until then, rows of
+            # `current` or `following` fill the words' gearbox or hold up the mantissas before them.
             with m.If(program):
                 m.d.comb += fifo.o.ready.eq(1)
             with m.Elif(header):
                 m.d.comb += fifo.o.ready.eq(~pending | turn)
             with m.Elif(bfp):
                 m.d.comb += [mantissas.i.valid.eq(fifo.o.valid), fifo.o.ready.eq(mantissas.i.ready)]
-            with m.Elif(~known | ~pending | turn):
+            with m.Else():
                 m.d.comb += [words.i.valid.eq(fifo.o.valid), fifo.o.ready.eq(words.i.ready)]
         m.d.comb += queue.o.ready.eq(taken & last_beat)
         m.d.sync += [self.instr_valid.eq(0), self.error.eq(taken & beat.error)]

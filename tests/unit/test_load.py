@@ -130,10 +130,11 @@ class Outcome:
 
 
 def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), abort_at=None,
-        clocks=None):
+        block_at=None, clocks=None):
     """Feed `commands` to a LoadUnit with a memory behind it; stop when all are done.
 
-    `bad_beats` are numbers of beats, counted over the run, that get an error response.
+    `bad_beats` are numbers of beats, counted over the run, that get an error response. From clock
+    `block_at` on the accumulator takes no rows. With `clocks` the run ends then.
     """
     rng = random.Random(seed)
     dut, out = LoadUnit(cfg), Outcome()
@@ -157,7 +158,8 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
             if offered:
                 ctx.set(dut.cmd.payload, load_command(cfg).const(commands[sent]))
             ctx.set(dut.ar_ready, rng.random() >= stall)
-            ctx.set(dut.l_w_ready, rng.random() >= stall)
+            ctx.set(dut.l_w_ready, (block_at is None or out.clocks < block_at)
+                    and rng.random() >= stall)
             beat_offered = bool(queue) and queue[0][0] <= out.clocks and (
                 beat_offered or rng.random() >= stall)
             ctx.set(dut.r_valid, beat_offered)
@@ -322,7 +324,7 @@ def test_abort_drains_the_bus(seed):
     images = [random_image(rng, cfg, c) for c in commands]
     at = rng.randrange(10, 200)
     out = run(cfg, commands, images, stall=rng.choice([0, 0.3, 0.7]), seed=seed, abort_at=at,
-              latency=rng.choice([1, 30]), clocks=at + 400)
+              block_at=at - rng.randrange(50), latency=rng.choice([1, 30]), clocks=at + 400)
     assert [bool(x) for x in out.idle_clocks] == [n == 0 for n in out.unanswered]
     assert out.unanswered[at - 1] > 0, "the moment is chosen badly: nothing was under way"
     after = out.unanswered[at:]
