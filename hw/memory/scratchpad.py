@@ -112,8 +112,7 @@ class Scratchpad(wiring.Component):
         met = self.a_en & self.b_en & (bank_of(self.a_slot) == bank_of(self.b_slot))
         m.d.sync += Assert(~met)
 
-        w_lanes = Signal(tile * mant)
-        m.d.comb += w_lanes.eq(rotate_up(self.w_data.as_value(), mant, self.w_row))
+        w_lanes = rotate_up(m, self.w_data.as_value(), mant, self.w_row, "w_lanes")
         for n, bank in enumerate(banks):
             m.d.comb += [
                 bank.w_en.eq(self.w_en & (bank_of(self.w_slot) == n)),
@@ -148,7 +147,8 @@ class Scratchpad(wiring.Component):
                         m.d.comb += [lanes.eq(bank.r_data), exponent.eq(bank.r_exp)]
             result = Signal(tile * mant, name=f"{port}_result", reset_less=True)
             result_exponent = Signal(8, name=f"{port}_result_exponent", reset_less=True)
-            m.d.sync += [result.eq(rotate_down(lanes, mant, turn)), result_exponent.eq(exponent)]
+            m.d.sync += [result.eq(rotate_down(m, lanes, mant, turn, f"{port}_lanes")),
+                         result_exponent.eq(exponent)]
             m.d.comb += [getattr(self, f"{port}_data").as_value().eq(result),
                          getattr(self, f"{port}_exp").eq(result_exponent)]
         return m
