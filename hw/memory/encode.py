@@ -63,8 +63,11 @@ class TileEncoder(wiring.Component):
         assert bits.LATENCY == 1 + QuantiseLane.R_DELAY, "bits meet the row they belong to"
 
         # Ask for a row: `go`. Everything up to the packers moves with `en`.
-        en, go, last = Signal(), Signal(), Signal()
-        row, valid_row = Signal(cfg.row_bits), Signal()
+        en = Signal()
+        go = Signal()
+        last = Signal()
+        row = Signal(cfg.row_bits)
+        valid_row = Signal()
         quantising = Signal()
         tile = self.tile.payload
         m.d.comb += [
@@ -105,7 +108,8 @@ class TileEncoder(wiring.Component):
             magnitude, sign = lane.q[:-1], lane.q[-1]
             m.d.comb += container.eq((magnitude ^ sign.replicate(cfg.container)) + sign)
             containers.append(container)
-        valids, lasts = Signal(QuantiseLane.LATENCY), Signal(QuantiseLane.LATENCY)
+        valids = Signal(QuantiseLane.LATENCY)
+        lasts = Signal(QuantiseLane.LATENCY)
         with m.If(en):
             m.d.sync += [valids.eq(Cat(here.bfp, valids)), lasts.eq(Cat(here.last, lasts))]
         m.d.comb += [
@@ -120,8 +124,11 @@ class TileEncoder(wiring.Component):
 
         # Out: exponents, then what the packers give.
         image = images.o.payload
-        head, header, final_head = Signal(range(cfg.exp_beats + 1)), Signal(), Signal()
-        ended, given = Signal(), Signal()  # the exponent bytes of the valid rows have gone out
+        head = Signal(range(cfg.exp_beats + 1))
+        header = Signal()
+        final_head = Signal()
+        ended = Signal()  # the exponent bytes of the valid rows have gone out
+        given = Signal()
         spare = cfg.exp_beats * cfg.beat_bytes - cfg.tile
         square = Cat(image.exp.replicate(cfg.beat_bytes - spare),
                      Mux(final_head, 0, image.exp.replicate(spare)))

@@ -58,10 +58,15 @@ class Gearbox(wiring.Component):
         unit = gcd(self.in_bits, self.out_bits)
         taken, given = self.in_bits // unit, self.out_bits // unit
         capacity = taken + given - 1
-        buffer, count = Signal(capacity * unit), Signal(range(capacity + 1))
+        buffer = Signal(capacity * unit)
+        count = Signal(range(capacity + 1))
         ending = Signal()  # the buffer holds the end of an image
-        push, pull, empties = Signal(), Signal(), Signal()
-        whole, final, left = Signal(), Signal(), Signal.like(count)
+        push = Signal()
+        pull = Signal()
+        empties = Signal()
+        whole = Signal()
+        final = Signal()
+        left = Signal.like(count)
 
         m.d.comb += [
             whole.eq(count >= given),
@@ -92,7 +97,8 @@ class Gearbox(wiring.Component):
                 with m.Elif(pull):
                     m.d.sync += buffer.word_select(k, unit).eq(0)
         else:  # what is not used is zero: placing is an OR, and the last word is padded
-            kept, placed = Signal.like(buffer), self.i.payload.data
+            kept = Signal.like(buffer)
+            placed = self.i.payload.data
             for k in range((given - 1).bit_length()):
                 placed = Mux(left[k], Cat(Const(0, unit << k), placed), placed)
             with m.If(pull & ~empties):

@@ -43,7 +43,8 @@ class RowBuffer(wiring.Component):
         m = Module()
         m.submodules.rows = rows = Ram(32 * self.cfg.tile, self.depth)
         m.submodules.exponents = exponents = Ram(8, self.depth)
-        reserved, written = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
+        reserved = Signal(range(self.depth + 1))
+        written = Signal(range(self.depth + 1))
 
         def ring(enable, name):
             pointer = Signal(range(self.depth), name=name)
@@ -110,11 +111,15 @@ class TileScan(wiring.Component):
     def elaborate(self, platform):
         cfg = self.cfg
         m = Module()
-        busy, row, last_row = Signal(), Signal(cfg.row_bits), Signal(cfg.row_bits)
-        slot, valid_columns = Signal(cfg.acc_slot_bits), Signal(cfg.tile)
+        busy = Signal()
+        row = Signal(cfg.row_bits)
+        last_row = Signal(cfg.row_bits)
+        slot = Signal(cfg.acc_slot_bits)
+        valid_columns = Signal(cfg.tile)
         kept = data.StructLayout({"bfp": 1, "row_exp": 1, "final": 1})
         flags = Signal(kept)
-        accepted, last = Signal(), Signal()
+        accepted = Signal()
+        last = Signal()
         command = self.cmd.payload
         m.d.comb += [
             self.cmd.ready.eq(~busy & self.tile_room),
@@ -132,7 +137,8 @@ class TileScan(wiring.Component):
             ]
 
         # The data of the row; the command stays for this clock, as busy is low for one.
-        arrived, arrived_last = Signal(), Signal()
+        arrived = Signal()
+        arrived_last = Signal()
         words = [Mux(valid_columns[c], self.s_r_data[c], 0) for c in range(cfg.tile)]
         m.d.sync += [arrived.eq(accepted), arrived_last.eq(last),
                      self.read_done.eq(accepted & last)]

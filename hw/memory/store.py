@@ -83,7 +83,9 @@ class StoreUnit(wiring.Component):
         m.submodules.pack_exps = pack_exps = Gearbox(8, cfg.axi_width)
         m.submodules.exp_beats = exp_beats = Fifo(word(cfg.axi_width), TILES * cfg.exp_beats)
 
-        held, taken, finished = Signal(range(TILES + 1)), Signal(), Signal()
+        held = Signal(range(TILES + 1))
+        taken = Signal()
+        finished = Signal()
         m.d.sync += held.eq(held + taken - finished)
         m.d.comb += [
             taken.eq(self.cmd.valid & self.cmd.ready),

@@ -75,12 +75,16 @@ class BurstWriter(wiring.Component):
             {"offset": OFFSET_BITS, "last": 1}), depth)
 
         # In: cut images into bursts; a burst enters `bursts` with its last beat.
-        image_starts, burst_starts = Signal(init=1), Signal(init=1)
-        next_offset, burst_offset = Signal(OFFSET_BITS), Signal(OFFSET_BITS)
-        offset, start = Signal(OFFSET_BITS), Signal(OFFSET_BITS)
+        image_starts = Signal(init=1)
+        burst_starts = Signal(init=1)
+        next_offset = Signal(OFFSET_BITS)
+        burst_offset = Signal(OFFSET_BITS)
+        offset = Signal(OFFSET_BITS)
+        start = Signal(OFFSET_BITS)
         length = Signal(8)
         page_beat = Signal(range(PAGE_BYTES // cfg.beat_bytes))
-        ends, push = Signal(), Signal()
+        ends = Signal()
+        push = Signal()
         m.d.comb += [
             offset.eq(Mux(image_starts, self.i.payload.offset, next_offset)),
             start.eq(Mux(burst_starts, offset, burst_offset)),
@@ -101,8 +105,11 @@ class BurstWriter(wiring.Component):
 
         # AW, one register behind the queue.
         outstanding = Signal(range(cfg.outstanding + 1))
-        raised, answered, free = Signal(), Signal(), Signal()
-        burst, kind = bursts.o.payload, Signal(Kind)
+        raised = Signal()
+        answered = Signal()
+        free = Signal()
+        burst = bursts.o.payload
+        kind = Signal(Kind)
         m.d.comb += [
             free.eq(~self.abort & (outstanding != cfg.outstanding)
                     & (~self.aw_valid | self.aw_ready)),
@@ -128,7 +135,8 @@ class BurstWriter(wiring.Component):
         m.d.sync += owed.eq(owed + raised - (self.w_valid & self.w_ready & self.w_last))
 
         # B, in the order of AW.
-        failed, bad = Signal(), Signal()
+        failed = Signal()
+        bad = Signal()
         m.d.comb += [
             self.b_ready.eq(pending.o.valid), answered.eq(self.b_valid & self.b_ready),
             pending.o.ready.eq(self.b_valid), bad.eq(answered & self.b_resp[1]),

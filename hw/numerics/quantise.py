@@ -57,7 +57,8 @@ class QuantiseLane(wiring.Component):
         field = ports.x[23:31]
         distance = Signal(9)
         m.d.comb += distance.eq(ports.exp - field)
-        fraction, shift = register(23, "fraction"), register(5, "shift")
+        fraction = register(23, "fraction")
+        shift = register(5, "shift")
         sign1, live1, stochastic1 = (register(1, n) for n in ("sign1", "live1", "stochastic1"))
         with m.If(ports.en):
             m.d.sync += [fraction.eq(ports.x), shift.eq(distance), sign1.eq(ports.x[31]),
@@ -72,7 +73,8 @@ class QuantiseLane(wiring.Component):
         for k in range(len(shift)):
             below = below | (shift[k] & fixed[:1 << k].any())
             fixed = Mux(shift[k], fixed[1 << k:], fixed)
-        value, sticky = register(width, "value"), register(1, "sticky")
+        value = register(width, "value")
+        sticky = register(1, "sticky")
         sign2, live2, stochastic2 = (register(1, n) for n in ("sign2", "live2", "stochastic2"))
         with m.If(ports.en):
             m.d.sync += [value.eq(fixed), sticky.eq(below), sign2.eq(sign1), live2.eq(live1),
@@ -124,7 +126,8 @@ class StochasticBits(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        salt1, salt2 = Signal(32, reset_less=True), Signal(16, reset_less=True)
+        salt1 = Signal(32, reset_less=True)
+        salt2 = Signal(16, reset_less=True)
         with m.If(self.en):
             m.d.sync += [salt1.eq(self.salt), salt2.eq(salt1)]
         later_keys = ((self.seed[16:], salt1[16:]),
@@ -159,7 +162,8 @@ class _HashRounds(wiring.Component):
         m = Module()
         x, y = ports.x, ports.y
         for k, key in enumerate((ports.key0, ports.key1)):
-            mixed, turned = Signal(16, name=f"mixed{k}"), Signal(16, name=f"turned{k}")
+            mixed = Signal(16, name=f"mixed{k}")
+            turned = Signal(16, name=f"turned{k}")
             m.d.comb += [mixed.eq((x.rotate_right(7) + y) ^ key),
                          turned.eq(y.rotate_left(2) ^ mixed)]
             x, y = mixed, turned
