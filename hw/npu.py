@@ -95,8 +95,10 @@ class Npu(wiring.Component):
                     m.d.comb += there.eq(here)
                 else:
                     m.d.comb += here.eq(there)
-        irq_done, irq_error = Signal(), Signal()
-        nonfinite, overflow = Signal(), Signal()
+        irq_done = Signal()
+        irq_error = Signal()
+        nonfinite = Signal()
+        overflow = Signal()
         ended_badly = context.finished & context.error
         for flag, event, clear in (
                 (irq_done, context.finished & ~context.error, regs.write_IRQ_STATUS[0]),

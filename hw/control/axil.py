@@ -54,13 +54,16 @@ class Registers(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         # A write waits for both channels; a read answers in the next clock.
-        write, read = Signal(), Signal()
+        write = Signal()
+        read = Signal()
         m.d.comb += [
             write.eq(self.awvalid & self.wvalid & ~self.bvalid),
             self.awready.eq(write), self.wready.eq(write),
             read.eq(self.arvalid & ~self.rvalid), self.arready.eq(read),
         ]
-        write_ok, read_ok, word = Signal(), Signal(), Signal(32)
+        write_ok = Signal()
+        read_ok = Signal()
+        word = Signal(32)
         with m.If(write):
             m.d.sync += [self.bvalid.eq(1), self.bresp.eq(Mux(write_ok, OKAY, SLVERR))]
         with m.Elif(self.bready):

@@ -75,7 +75,8 @@ class Context(wiring.Component):
         def waiting(queue, names):
             return Cat(queue.o.valid & ~reached(number[n], queue.o.p[n]) for n in names).any()
 
-        load_wait, store_wait = Signal(), Signal()
+        load_wait = Signal()
+        store_wait = Signal()
         m.d.comb += [
             load_wait.eq(waiting(loads, ("exec_read", "store_read", "store_done"))),
             self.wait_load.eq(waiting(execs, ("load_done",))),
@@ -106,9 +107,12 @@ class Context(wiring.Component):
         loads = self._queues(m, sequencer, number)
 
         # --- fetch: its command goes before queued loads that are not on offer yet ---------------
-        fetch, fetch_pc = Signal(), Signal(OFFSET_BITS)
-        ask, pending = Signal(), Signal()  # a command to give; an answer to come
-        next_ok, next_bad = Signal(), Signal()  # the next instruction is here; is out of the region
+        fetch = Signal()
+        fetch_pc = Signal(OFFSET_BITS)
+        ask = Signal()  # a command to give
+        pending = Signal()  # an answer to come
+        next_ok = Signal()  # the next instruction is here
+        next_bad = Signal()  # it is out of the region
         held = Signal()  # a queued load is on offer and stays so until it is taken
         grant = Signal()
         end = fetch_pc + INSTRUCTION_BYTES

@@ -30,7 +30,8 @@ class TileCount(wiring.Component):
             m.d.comb += [self.done.eq(1), self.count.eq(before[shift:] + 1),
                          self.rest.eq(before[:shift] + 1)]
             return m
-        quotient, remainder = Signal(DIM_BITS), Signal(range(tile))
+        quotient = Signal(DIM_BITS)
+        remainder = Signal(range(tile))
         left = Signal(range(DIM_BITS + 1))
         trial = Signal(range(2 * tile))
         m.d.comb += [trial.eq(Cat(quotient[-1], remainder)), self.done.eq(left == 0),
@@ -117,7 +118,8 @@ class Decoder(wiring.Component):
         ]
         bad_operation = Signal()
         bad_any = Signal()
-        known, for_us = Signal(), Signal()
+        known = Signal()
+        for_us = Signal()
         m.d.sync += [
             known.eq(Cat(op.values()).any()),
             for_us.eq(i.config_hash == cfg.hash),

@@ -90,9 +90,12 @@ class Sequencer(wiring.Component):
         # --- position in the loops ---------------------------------------------------------------
         m.submodules.nest = nest = LoopNest(cfg)  # all but the next
         m.submodules.dw_nest = dw_nest = LoopNest(cfg)  # dW of sequential and interleaved
-        grad, convert = Signal(), Signal()
-        fused, split = Signal(), Signal()
-        advance, use_dw_nest = Signal(), Signal()
+        grad = Signal()
+        convert = Signal()
+        fused = Signal()
+        split = Signal()
+        advance = Signal()
+        use_dw_nest = Signal()
         interleaved = Signal()
         m.d.comb += [
             grad.eq(i.opcode == Opcode.GRAD.value), convert.eq(i.opcode == Opcode.CONVERT.value),
@@ -128,7 +131,8 @@ class Sequencer(wiring.Component):
         pos = {d: Signal(index, name=f"tile_{d}") for d in "mnk"}
         last = {d: Signal(name=f"at_last_{d}") for d in "mnk"}
         valid = {d: Signal(cfg.count_bits, name=f"valid_{d}") for d in "mnk"}
-        is_dw, is_dx = Signal(), Signal()
+        is_dw = Signal()
+        is_dx = Signal()
         for d in "mnk":
             m.d.comb += [
                 pos[d].eq(Mux(use_dw_nest, getattr(dw_nest, d), getattr(nest, d))),
@@ -142,17 +146,24 @@ class Sequencer(wiring.Component):
         def by_output(y, dx, dw):
             return Mux(is_dw, dw, Mux(is_dx, dx, y))
 
-        second, alternate, reprobe = Signal(), Signal(), Signal()  # B; the other dY window
-        want_dy, want_w = Signal(), Signal()  # the operand looked up; else X
-        row_of, col_of = Signal(index), Signal(index)
+        second = Signal()  # looking up B, not A
+        alternate = Signal()  # in the other dY window
+        reprobe = Signal()  # in the first dY window again: a miss in both
+        want_dy = Signal()  # the operand looked up is dY
+        want_w = Signal()  # is W; else it is X
+        row_of = Signal(index)
+        col_of = Signal(index)
         m.d.comb += [
             want_dy.eq(Mux(second, is_dw, is_dx)), want_w.eq(second & ~is_dw),
             row_of.eq(Mux(want_w, pos["k"], pos["m"])),
             col_of.eq(Mux(want_dy | want_w, pos["n"], pos["k"])),
         ]
-        acc_i, acc_j = Signal(index), Signal(index)
-        first_r, last_r = Signal(), Signal()
-        acc_rows, acc_cols = Signal(cfg.count_bits), Signal(cfg.count_bits)
+        acc_i = Signal(index)
+        acc_j = Signal(index)
+        first_r = Signal()
+        last_r = Signal()
+        acc_rows = Signal(cfg.count_bits)
+        acc_cols = Signal(cfg.count_bits)
         result = {f: Signal(INSTRUCTION[f"y_{f}"].shape, name=f"result_{f}")
                   for f in ("addr", "pitch", "part_addr", "part_pitch", "window", "bfp",
                             "accumulate", "row0", "col0")}
@@ -179,7 +190,8 @@ class Sequencer(wiring.Component):
         m.submodules.acc_tags = acc_tags = Ram(acc_layout.size, cfg.acc_slots)
         entry = data.View(entry_layout, tags.r_data)
         acc_entry = data.View(acc_layout, acc_tags.r_data)
-        new_entry, new_acc = Signal(entry_layout), Signal(acc_layout)
+        new_entry = Signal(entry_layout)
+        new_acc = Signal(acc_layout)
         epoch = Signal(EPOCH_BITS)
         m.d.comb += [tags.w_data.eq(new_entry), acc_tags.w_data.eq(new_acc)]
 
@@ -193,7 +205,8 @@ class Sequencer(wiring.Component):
         use_dy2 = Signal()
         dy_window = Mux(use_dy2, i.dy2_window, i.dy_window)
         a_window, b_window = Signal.like(i.x_window), Signal.like(i.x_window)
-        a_probe, b_probe = Signal(cfg.spad_slot_bits), Signal(cfg.spad_slot_bits)
+        a_probe = Signal(cfg.spad_slot_bits)
+        b_probe = Signal(cfg.spad_slot_bits)
         m.d.comb += [
             use_dy2.eq(both_dy & (is_dw ^ alternate)),
             a_window.eq(Mux(is_dx, dy_window, i.x_window)),
@@ -213,14 +226,18 @@ class Sequencer(wiring.Component):
         store_next = Signal(NUMBER_BITS)
         m.d.comb += [exec_next.eq(self.exec_issued + 1), load_next.eq(self.load_issued + 1),
                      store_next.eq(self.store_issued + 1)]
-        fence, fenced = Signal(NUMBER_BITS), Signal()  # stores before this instruction
+        fence = Signal(NUMBER_BITS)  # stores before this instruction
+        fenced = Signal()  # they are done
         with m.If(self.start):
             m.d.sync += [fence.eq(self.store_issued), fenced.eq(0)]
         with m.Elif(reached(self.store_done, fence)):
             m.d.sync += fenced.eq(1)
         # Loads that the operation waits for: the youngest, by age.
-        load_age, acc_store_age, acc_spill_age = (Signal(LOW_BITS) for _ in range(3))
-        acc_exec_age, old_exec_age = Signal(LOW_BITS), Signal(LOW_BITS)
+        load_age = Signal(LOW_BITS)
+        acc_store_age = Signal(LOW_BITS)
+        acc_spill_age = Signal(LOW_BITS)
+        acc_exec_age = Signal(LOW_BITS)
+        old_exec_age = Signal(LOW_BITS)
         wait_load = Signal(NUMBER_BITS)
         wait_store = Signal(NUMBER_BITS)  # the accumulator slot's last store
         wait_spill = Signal(NUMBER_BITS)
@@ -241,14 +258,17 @@ class Sequencer(wiring.Component):
 
         # --- address of a tile image -------------------------------------------------------------
         purpose = Signal(Purpose)
-        base, pitch = Signal(OFFSET_BITS), Signal(16)
-        at_i, at_j = Signal(index), Signal(index)
+        base = Signal(OFFSET_BITS)
+        pitch = Signal(16)
+        at_i = Signal(index)
+        at_j = Signal(index)
         fp32 = Signal()
         product = Signal(cfg.index_bits + 17)
         offset = Signal(len(product) + clog2(max(cfg.bfp_bytes, cfg.fp32_bytes) + 1))
         address = Signal(len(offset) + 1)
         end = Signal(len(address) + 1)
-        old_i, old_j = Signal(index), Signal(index)  # the tile to be spilled
+        old_i = Signal(index)  # row and column of the tile to be spilled
+        old_j = Signal(index)
         source_fp32 = convert & i.x_fp32
         m.d.comb += [at_i.eq(acc_i), at_j.eq(acc_j), fp32.eq(1), base.eq(result["part_addr"]),
                      pitch.eq(result["part_pitch"])]
@@ -274,7 +294,8 @@ class Sequencer(wiring.Component):
         m.d.comb += end.eq(address + Mux(fp32, cfg.fp32_bytes, cfg.bfp_bytes))
         outside = end > self.region_size
 
-        spilled, loaded = Signal(), Signal()  # done for the present operation
+        spilled = Signal()  # the present operation has queued its spill
+        loaded = Signal()  # and the load of its accumulator tile
         fresh = ~spilled & ~loaded
         match = acc_entry.valid & (acc_entry.row == acc_i) & (acc_entry.col == acc_j)
         slot_store = Signal(NUMBER_BITS)
@@ -282,9 +303,12 @@ class Sequencer(wiring.Component):
 
         # --- commands ----------------------------------------------------------------------------
         load, store, execute = self.load.p, self.store.p, self.exec.p
-        a_slot, b_slot = Signal(cfg.spad_slot_bits), Signal(cfg.spad_slot_bits)
+        a_slot = Signal(cfg.spad_slot_bits)
+        b_slot = Signal(cfg.spad_slot_bits)
         b_hit = Signal()
-        previous_b, previous_col, previous_ok = Signal(cfg.spad_slot_bits), Signal(), Signal()
+        previous_b = Signal(cfg.spad_slot_bits)
+        previous_col = Signal()
+        previous_ok = Signal()
         to_acc = purpose == Purpose.ACC
         operand_rows = Mux(want_w, valid["k"], valid["m"])
         operand_cols = Mux(want_dy | want_w, valid["n"], valid["k"])
@@ -355,7 +379,8 @@ class Sequencer(wiring.Component):
             acc_tags.r_addr.eq(acc_slot), tags.r_addr.eq(probe),
             tags.w_addr.eq(probe), acc_tags.w_addr.eq(acc_slot),
         ]
-        last_store, last_spill = Signal(LOW_BITS), Signal(LOW_BITS)
+        last_store = Signal(LOW_BITS)
+        last_spill = Signal(LOW_BITS)
         m.d.comb += [new_acc.last_store.eq(Mux(fresh, acc_entry.last_store, last_store)),
                      new_acc.last_spill.eq(Mux(fresh, acc_entry.last_spill, last_spill))]
 

@@ -29,9 +29,11 @@ class Fifo(wiring.Component):
         width = len(self.i.payload.as_value()) if hasattr(self.i.payload, "as_value") \
             else len(self.i.payload)
         m.submodules.ram = ram = Ram(width, self.depth)
-        write, read = Signal(range(self.depth)), Signal(range(self.depth))
+        write = Signal(range(self.depth))
+        read = Signal(range(self.depth))
         stored = Signal(range(self.depth + 1))
-        push, pull = Signal(), Signal()
+        push = Signal()
+        pull = Signal()
 
         def advance(pointer):
             last = pointer == self.depth - 1
