@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The NPU: one context on the shared units, with its registers and buses."""
 
 from amaranth.hdl import (
@@ -23,6 +24,10 @@ from hw.memory.load import LoadUnit
 from hw.memory.scratchpad import Scratchpad
 from hw.memory.store import StoreUnit
 from hw.regs import COUNTER_BITS, SPACE
+
+#: Parts of the NPU by name, those that take longest to convert first.
+UNITS = {"store": StoreUnit, "context": Context, "execute": ExecuteUnit, "load": LoadUnit,
+         "registers": Registers, "scratchpad": Scratchpad, "accumulator": Accumulator}
 
 
 def axi_lite_ports() -> dict:
@@ -75,15 +80,13 @@ class Npu(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         cfg = self.cfg
-        work = DomainRenamer("work")
-        m.domains.work = domain = ClockDomain("work")
-        m.submodules.registers = regs = Registers(cfg)
-        m.submodules.context = context = Context(cfg)
-        m.submodules.load = work(load := LoadUnit(cfg))
-        m.submodules.store = work(store := StoreUnit(cfg))
-        m.submodules.execute = work(execute := ExecuteUnit(cfg))
-        m.submodules.scratchpad = work(spad := Scratchpad(cfg))
-        m.submodules.accumulator = work(acc := Accumulator(cfg))
+        m.domains.work = domain = ClockDomain("work", local=True)
+        units = {name: kind(cfg) for name, kind in UNITS.items()}
+        for name, unit in units.items():
+            contents = unit if platform is None else platform.unit(unit, f"npu_{name}")
+            restarts = name not in ("context", "registers")  # by itself, or not at all
+            m.submodules[name] = DomainRenamer("work")(contents) if restarts else contents
+        store, context, execute, load, regs, spad, acc = units.values()
         m.d.comb += [domain.clk.eq(ClockSignal()),
                      domain.rst.eq(ResetSignal() | context.restart)]
 

@@ -1,6 +1,14 @@
 """A context: runs one program on the shared units."""
 
-from amaranth.hdl import Cat, DomainRenamer, Module, Signal
+from amaranth.hdl import (
+    Cat,
+    ClockDomain,
+    ClockSignal,
+    DomainRenamer,
+    Module,
+    ResetSignal,
+    Signal,
+)
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,9 +28,8 @@ class Context(wiring.Component):
     """Fetches, decodes and sequences a program, and hands its commands to the units in order.
 
     A command is offered to its unit only when all it waits for has happened. An error or `stop`
-    ends with `restart`, high for one clock when all bus transfers have ended: the parent must drive
-    the reset of the clock domain "work" with it, in which the units and all of this context but
-    what the host reads live.
+    ends with `restart`, high for one clock when all bus transfers have ended. It resets all of this
+    context but what the host reads (clock domain "work"); the parent must reset the units with it.
 
     Members
     -------
@@ -96,6 +103,9 @@ class Context(wiring.Component):
         m = Module()
         cfg = self.cfg
         work = DomainRenamer("work")
+        m.domains.work = domain = ClockDomain("work", local=True)
+        m.d.comb += [domain.clk.eq(ClockSignal()),
+                     domain.rst.eq(ResetSignal() | self.restart)]
         m.submodules.sequencer = work(sequencer := Sequencer(cfg))
         m.submodules.decoder = work(decoder := Decoder(cfg))
 

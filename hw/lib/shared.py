@@ -1,52 +1,81 @@
-"""Elaborate a leaf once, instantiate it many times."""
+"""Modules of their own: leaves that are instantiated many times, units that convert in parallel."""
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Instance, ResetSignal
 from amaranth.lib import wiring
 
 
+def _ports(component: wiring.Component) -> dict:
+    """Ports of a component by their names in Verilog, as arguments of `Instance`."""
+    args = {}
+    for path, member, value in component.signature.flatten(component):
+        value = value.as_value() if hasattr(value, "as_value") else value
+        args[("i_" if member.flow == wiring.In else "o_") + "__".join(map(str, path))] = value
+    return args
+
+
+def _convert(component: wiring.Component, name: str, platform: "SharedModules") -> str:
+    """RTLIL of `component` as module `name`, and of its submodules that are not shared."""
+    text = rtlil.convert(component, name=name, platform=platform, emit_src=False)
+    return text.replace("attribute \\top 1\n", "")
+
+
+def _convert_unit(kind: type, cfg, name: str) -> dict[str, str]:
+    """RTLIL by module of unit `kind(cfg)` and of the leaves it shares; runs in a worker process."""
+    shared = SharedModules()
+    text = _convert(kind(cfg), name, shared)
+    return shared.texts() | {name: text}
+
+
 class SharedModules:
-    """Modules that several parents instantiate; passed down as the elaboration platform.
+    """Modules that others instantiate; passed down as the elaboration platform.
 
     Amaranth emits one Verilog module per instance. A leaf whose `elaborate` returns
-    ``platform.instance(self, name, inner)`` is converted once under `name` and instantiated every
-    other time. `name` must encode every parameter of the leaf. With ``platform=None`` (Amaranth's
-    simulator) a leaf elaborates the real thing instead.
+    ``platform.instance(self, name, contents)`` is converted once under `name` and instantiated
+    every other time; `name` must encode every parameter of the leaf. A unit, given to `unit`, is
+    converted on its own, in a process of `pool` if there is one. With ``platform=None``
+    (Amaranth's simulator) leaves and units elaborate the real thing instead.
     """
 
-    def __init__(self):
+    def __init__(self, pool=None):
         self._texts: dict[str, str] = {}
+        self._pool, self._pending = pool, []
 
-    def instance(self, component: wiring.Component, name: str, elaborate) -> Instance:
-        """Instance of shared module `name`; `elaborate()` gives its contents the first time."""
-        ports, args = {}, {}
-        for path, member, value in component.signature.flatten(component):
-            value = value.as_value() if hasattr(value, "as_value") else value
-            port = "__".join(map(str, path))
-            ports[port] = value
-            args[("i_" if member.flow == wiring.In else "o_") + port] = value
+    def instance(self, component: wiring.Component, name: str, contents) -> Instance:
+        """Instance of shared module `name`; `contents(ports)` elaborates it the first time."""
         if name not in self._texts:
-            shell = _Shell(component.signature, elaborate)
-            text = rtlil.convert(shell, name=name, platform=self, emit_src=False)
-            self._texts[name] = text.replace("attribute \\top 1\n", "")
-        text = self._texts[name]
-        for signal, clock in (("\\clk", ClockSignal()), ("\\rst", ResetSignal())):
-            if any(line.split()[-1] == signal and " input " in line
-                   for line in text.splitlines() if line.lstrip().startswith("wire ")):
-                args[f"i_{signal[1:]}"] = clock
+            self._texts[name] = _convert(_Shell(component.signature, contents), name, self)
+        args = _ports(component)
+        inputs = {line.split()[-1] for line in self._texts[name].splitlines()
+                  if line.lstrip().startswith("wire ") and " input " in line}
+        for port, signal in (("clk", ClockSignal()), ("rst", ResetSignal())):
+            if f"\\{port}" in inputs:
+                args[f"i_{port}"] = signal
         return Instance(name, **args)
 
-    def rtlil(self) -> str:
-        """RTLIL text of all shared modules."""
-        return "\n".join(self._texts.values())
+    def unit(self, component: wiring.Component, name: str) -> Instance:
+        """Instance of module `name`, converted from ``type(component)(component.cfg)``."""
+        work = type(component), component.cfg, name
+        if self._pool:
+            self._pending.append(self._pool.submit(_convert_unit, *work))
+        else:
+            self._texts |= _convert_unit(*work)
+        return Instance(name, **_ports(component), i_clk=ClockSignal(), i_rst=ResetSignal())
+
+    def texts(self) -> dict[str, str]:
+        """RTLIL text of all modules by name, in a fixed order."""
+        for future in self._pending:
+            self._texts |= future.result()
+        self._pending = []
+        return dict(sorted(self._texts.items()))
 
 
 class _Shell(wiring.Component):
     """A leaf's ports around its contents, for conversion on its own."""
 
-    def __init__(self, signature, elaborate):
+    def __init__(self, signature, contents):
         super().__init__(signature)
-        self._elaborate = elaborate
+        self._contents = contents
 
     def elaborate(self, platform):
-        return self._elaborate(self)
+        return self._contents(self)
