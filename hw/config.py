@@ -51,7 +51,7 @@ class Config:
     axi_width: int = _param(128, "AXI4 data bus in bits, power of two, 32..1024")
     addr_width: int = _param(40, "AXI4 address bits, 32..64")
     outstanding: int = _param(16, "AXI4 read (and write) bursts in flight, 1..64")
-    queue_depth: int = _param(16, "entries of the load, execute and store queues, 2..64")
+    queue_depth: int = _param(32, "entries of the load, execute and store queues, 2..64")
     write_buffer: int = _param(64, "beats that the DMA buffers before it issues a write, 4..512")
 
     def __post_init__(self):

@@ -124,10 +124,9 @@ def _blockings(tiles: dict[str, int]):
         powers = [1 << i for i in range(7) if 1 << i < min(count, most)]
         return [*powers, min(count, 65535)]
 
-    depths = sorted({min(tiles["k"], 65535), *(b for b in (4, 16, 64) if b < tiles["k"])})
     for bm in sizes(tiles["m"], 65):
         for bn in sizes(tiles["n"], 65):
-            for bk in depths:
+            for bk in sizes(tiles["k"], 65):
                 yield {"m": bm, "n": bn, "k": bk}
 
 
