@@ -1,0 +1,42 @@
+"""Generic cells per MAC over array sizes and dot widths, as a Markdown table.
+
+``python -m scripts.area [--tiles 4 8 ...] [--dot-widths 1 2 4]``: `hw.synth` with scratchpad and
+accumulator of 256 and 32 tiles and a bus as wide as a row of mantissas (64 to 1024 bits).
+"""
+
+import argparse
+import sys
+
+from hw.config import Config
+from hw.synth import synthesise
+
+BLOCKS = ("execute", "store", "load", "context", "scratchpad", "accumulator", "registers")
+
+
+def configuration(tile: int, dot_width: int) -> Config:
+    """The configuration measured for a tile and a dot width."""
+    square = tile * tile
+    return Config(tile=tile, dot_width=dot_width, spad_kib=-(-256 * square // 1024),
+                  acc_kib=-(-32 * 4 * square // 1024), axi_width=min(1024, max(64, 8 * tile)))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.area",
+                                     description="Cells per MAC, as a Markdown table.")
+    parser.add_argument("--tiles", nargs="+", type=int, default=[4, 8, 16, 32, 64, 128])
+    parser.add_argument("--dot-widths", nargs="+", type=int, default=[1, 2, 4])
+    args = parser.parse_args(argv)
+    print(f"| T | w | cells per MAC | {' | '.join(BLOCKS)} | cells |")
+    print("|" + " --- |" * (len(BLOCKS) + 4))
+    for tile in args.tiles:
+        for dot_width in args.dot_widths:
+            result = synthesise(configuration(tile, dot_width))
+            parts = " | ".join(f"{result['blocks'][b]['cells_per_mac']:.0f}" for b in BLOCKS)
+            print(f"| {tile} | {dot_width} | {result['cells_per_mac']:.0f} | {parts} "
+                  f"| {result['cells']:,} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
