@@ -8,10 +8,11 @@ from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import DIM_BITS, OFFSET_BITS, Config, clog2
+from hw.config import DIM_BITS, OFFSET_BITS, Config
+from hw.control.address import TileAddress
 from hw.control.commands import Destination, exec_command, load_command, store_command
-from hw.control.nest import LoopNest, Walk
 from hw.control.numbers import LOW_BITS, NUMBER_BITS, age, reached
+from hw.control.walker import Walker
 from hw.isa import INSTRUCTION, Kind, Opcode, Order
 from hw.lib.ram import Ram
 
@@ -88,59 +89,20 @@ class Sequencer(wiring.Component):
         index = unsigned(cfg.index_bits)
 
         # --- position in the loops ---------------------------------------------------------------
-        m.submodules.nest = nest = LoopNest(cfg)  # all but the next
-        m.submodules.dw_nest = dw_nest = LoopNest(cfg)  # dW of sequential and interleaved
+        m.submodules.walker = walker = Walker(cfg)
+        advance = Signal()
         grad = Signal()
         convert = Signal()
-        fused = Signal()
-        split = Signal()
-        advance = Signal()
-        use_dw_nest = Signal()
-        interleaved = Signal()
         m.d.comb += [
+            walker.start.eq(self.start), walker.next.eq(advance), walker.instr.eq(i),
             grad.eq(i.opcode == Opcode.GRAD.value), convert.eq(i.opcode == Opcode.CONVERT.value),
-            fused.eq(grad & ((i.order == Order.DX_MAJOR.value)
-                             | (i.order == Order.DW_MAJOR.value))),
-            split.eq(grad & ~fused), interleaved.eq(grad & (i.order == Order.INTERLEAVED.value)),
-            nest.start.eq(self.start & ~(split & i.y_off)),
-            dw_nest.start.eq(self.start & split & ~i.dw_off),
-            nest.next.eq(advance & ~use_dw_nest), dw_nest.next.eq(advance & use_dw_nest),
-            nest.skip_dw.eq(i.dw_off), nest.skip_dx.eq(i.y_off), dw_nest.walk.eq(Walk.DW),
         ]
-        with m.If(~grad):
-            m.d.comb += nest.walk.eq(Walk.GEMM)
-        with m.Elif(~fused):
-            m.d.comb += nest.walk.eq(Walk.DX)
-        with m.Else():
-            m.d.comb += nest.walk.eq(Mux(i.order == Order.DX_MAJOR.value, Walk.DX_MAJOR,
-                                         Walk.DW_MAJOR))
-        for n in (nest, dw_nest):
-            for d in "mnk":
-                m.d.comb += [getattr(n, f"count_{d}").eq(getattr(self, f"count_{d}")),
-                             getattr(n, f"block_{d}").eq(i[f"b{d}"])]
-        with m.If(convert):  # row-major over the whole matrix
-            m.d.comb += [nest.count_k.eq(1), nest.block_m.eq(1), nest.block_n.eq(0)]
-        turn = Signal()  # interleaved: dW's turn
-        m.d.comb += use_dw_nest.eq(nest.done | (interleaved & turn & ~dw_nest.done))
-        finished = nest.done & dw_nest.done
-        with m.If(self.start):
-            m.d.sync += turn.eq(0)
-        with m.Elif(advance):
-            m.d.sync += turn.eq(~turn)
-
-        pos = {d: Signal(index, name=f"tile_{d}") for d in "mnk"}
-        last = {d: Signal(name=f"at_last_{d}") for d in "mnk"}
-        valid = {d: Signal(cfg.count_bits, name=f"valid_{d}") for d in "mnk"}
-        is_dw = Signal()
-        is_dx = Signal()
         for d in "mnk":
-            m.d.comb += [
-                pos[d].eq(Mux(use_dw_nest, getattr(dw_nest, d), getattr(nest, d))),
-                last[d].eq(Mux(use_dw_nest, getattr(dw_nest, f"last_{d}"),
-                               getattr(nest, f"last_{d}"))),
-                valid[d].eq(Mux(last[d], getattr(self, f"rest_{d}"), cfg.tile)),
-            ]
-        m.d.comb += [is_dw.eq(grad & (use_dw_nest | (fused & nest.dw))), is_dx.eq(grad & ~is_dw)]
+            for size in (f"count_{d}", f"rest_{d}"):
+                m.d.comb += getattr(walker, size).eq(getattr(self, size))
+        pos, last, valid = ({d: getattr(walker, f"{prefix}{d}") for d in "mnk"}
+                            for prefix in ("", "last_", "valid_"))
+        is_dw, is_dx = walker.is_dw, walker.is_dx
 
         # --- the operation acc(i, j) += A(i, r) B(r, j) ------------------------------------------
         def by_output(y, dx, dw):
@@ -257,42 +219,34 @@ class Sequencer(wiring.Component):
             return Mux(reached(a, b), a, b)
 
         # --- address of a tile image -------------------------------------------------------------
+        m.submodules.image = image = TileAddress(cfg)
         purpose = Signal(Purpose)
-        base = Signal(OFFSET_BITS)
-        pitch = Signal(16)
-        at_i = Signal(index)
-        at_j = Signal(index)
-        fp32 = Signal()
-        product = Signal(cfg.index_bits + 17)
-        offset = Signal(len(product) + clog2(max(cfg.bfp_bytes, cfg.fp32_bytes) + 1))
-        address = Signal(len(offset) + 1)
-        end = Signal(len(address) + 1)
+        steps = Signal(range(image.LATENCY))  # clocks until the address is there
         old_i = Signal(index)  # row and column of the tile to be spilled
         old_j = Signal(index)
-        source_fp32 = convert & i.x_fp32
-        m.d.comb += [at_i.eq(acc_i), at_j.eq(acc_j), fp32.eq(1), base.eq(result["part_addr"]),
-                     pitch.eq(result["part_pitch"])]
+        m.d.comb += [image.i.eq(acc_i), image.j.eq(acc_j), image.fp32.eq(1),
+                     image.base.eq(result["part_addr"]), image.pitch.eq(result["part_pitch"]),
+                     image.region_size.eq(self.region_size)]
         with m.Switch(purpose):
             with m.Case(Purpose.OPERAND):
-                m.d.comb += [at_i.eq(row_of), at_j.eq(col_of), fp32.eq(0)]
+                m.d.comb += [image.i.eq(row_of), image.j.eq(col_of), image.fp32.eq(0)]
                 with m.If(want_dy):
-                    m.d.comb += [base.eq(i.dy_addr), pitch.eq(i.dy_pitch)]
+                    m.d.comb += [image.base.eq(i.dy_addr), image.pitch.eq(i.dy_pitch)]
                 with m.Elif(want_w):
-                    m.d.comb += [base.eq(i.w_addr), pitch.eq(i.w_pitch)]
+                    m.d.comb += [image.base.eq(i.w_addr), image.pitch.eq(i.w_pitch)]
                 with m.Else():
-                    m.d.comb += [base.eq(i.x_addr), pitch.eq(i.x_pitch)]
+                    m.d.comb += [image.base.eq(i.x_addr), image.pitch.eq(i.x_pitch)]
             with m.Case(Purpose.SPILL):
-                m.d.comb += [at_i.eq(old_i), at_j.eq(old_j)]
+                m.d.comb += [image.i.eq(old_i), image.j.eq(old_j)]
             with m.Case(Purpose.ACC):
                 with m.If(convert):
-                    m.d.comb += [base.eq(i.x_addr), pitch.eq(i.x_pitch), fp32.eq(source_fp32)]
+                    m.d.comb += [image.base.eq(i.x_addr), image.pitch.eq(i.x_pitch),
+                                 image.fp32.eq(i.x_fp32)]
                 with m.Elif(first_r):
-                    m.d.comb += [base.eq(result["addr"]), pitch.eq(result["pitch"])]
+                    m.d.comb += [image.base.eq(result["addr"]), image.pitch.eq(result["pitch"])]
             with m.Case(Purpose.RESULT):
-                m.d.comb += [base.eq(result["addr"]), pitch.eq(result["pitch"]),
-                             fp32.eq(~result["bfp"])]
-        m.d.comb += end.eq(address + Mux(fp32, cfg.fp32_bytes, cfg.bfp_bytes))
-        outside = end > self.region_size
+                m.d.comb += [image.base.eq(result["addr"]), image.pitch.eq(result["pitch"]),
+                             image.fp32.eq(~result["bfp"])]
 
         spilled = Signal()  # the present operation has queued its spill
         loaded = Signal()  # and the load of its accumulator tile
@@ -322,12 +276,12 @@ class Sequencer(wiring.Component):
             load.cmd.dest.eq(Mux(to_acc, Destination.ACC, Destination.SPAD)),
             load.cmd.kind.eq(Mux(to_acc, acc_kind, Mux(want_dy, Kind.DY, Mux(want_w, Kind.W,
                                                                              Kind.X)))),
-            load.cmd.fp32.eq(fp32),
+            load.cmd.fp32.eq(image.fp32),
             load.cmd.row_exp.eq(i.x_row & ~grad & ~want_w),
             load.cmd.slot.eq(Mux(to_acc, acc_slot, probe)),
             load.cmd.rows.eq(Mux(to_acc, acc_rows, operand_rows)),
             load.cmd.cols.eq(Mux(to_acc, acc_cols, operand_cols)),
-            load.cmd.addr.eq(address),
+            load.cmd.addr.eq(image.address),
             load.exec_read.eq(Mux(to_acc, self.exec_read, wait_old_exec)),
             load.store_read.eq(Mux(to_acc, wait_store, self.store_read)),
             load.store_done.eq(Mux(to_acc & ~first_r & ~convert, wait_spill, after_fence)),
@@ -348,11 +302,11 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             store.cmd.slot.eq(acc_slot),
             store.cmd.kind.eq(Mux(spill, Kind.PARTIAL.value, result_kind.as_value())),
-            store.cmd.bfp.eq(~fp32), store.cmd.row_exp.eq(i.y_row),
+            store.cmd.bfp.eq(~image.fp32), store.cmd.row_exp.eq(i.y_row),
             store.cmd.stochastic.eq(i.stochastic), store.cmd.final.eq(~spill),
             store.cmd.rows.eq(Mux(spill, Mux(old_last[0], rest_i, cfg.tile), acc_rows)),
             store.cmd.cols.eq(Mux(spill, Mux(old_last[1], rest_j, cfg.tile), acc_cols)),
-            store.cmd.addr.eq(address), store.cmd.salt.eq(i.salt + is_dw),
+            store.cmd.addr.eq(image.address), store.cmd.salt.eq(i.salt + is_dw),
             store.cmd.row0.eq((result["row0"] + acc_i * cfg.tile)[:DIM_BITS]),
             store.cmd.col0.eq((result["col0"] + acc_j * cfg.tile)[:DIM_BITS]),
             store.exec_done.eq(Mux(convert, self.exec_done,
@@ -414,7 +368,7 @@ class Sequencer(wiring.Component):
             with m.State("LOOKUP"):  # read A's entry, and the accumulator tile's
                 m.d.comb += acc_tags.r_en.eq(1)
                 m.d.sync += [spilled.eq(0), loaded.eq(0), wait_load.eq(self.load_done)]
-                with m.If(finished):
+                with m.If(walker.finished):
                     m.next = "IDLE"
                 with m.Elif(convert):
                     m.next = "ACC"
@@ -441,7 +395,7 @@ class Sequencer(wiring.Component):
                     m.next = "PROBE"
                 with m.Else():
                     m.d.sync += purpose.eq(Purpose.OPERAND)
-                    m.next = "MULTIPLY"
+                    m.next = "ADDRESS"
             with m.State("ACC"):  # the accumulator tile: make room, fetch it, use it
                 with m.If(fresh):
                     m.d.sync += [old_i.eq(acc_entry.row), old_j.eq(acc_entry.col),
@@ -451,13 +405,13 @@ class Sequencer(wiring.Component):
                                  wait_acc_exec.eq(self.exec_issued - acc_exec_age)]
                 with m.If(acc_entry.valid & ~match & fresh):
                     m.d.sync += purpose.eq(Purpose.SPILL)
-                    m.next = "MULTIPLY"
+                    m.next = "ADDRESS"
                 with m.Elif((convert | (~match & (~first_r | result["accumulate"]))) & ~loaded):
                     m.d.sync += purpose.eq(Purpose.ACC)
-                    m.next = "MULTIPLY"
+                    m.next = "ADDRESS"
                 with m.Elif(convert):
                     m.d.sync += purpose.eq(Purpose.RESULT)
-                    m.next = "MULTIPLY"
+                    m.next = "ADDRESS"
                 with m.Else():
                     m.d.comb += self.exec.valid.eq(1)
                     with m.If(self.exec.ready):
@@ -465,22 +419,18 @@ class Sequencer(wiring.Component):
                                      previous_ok.eq(1)]
                         with m.If(last_r):
                             m.d.sync += purpose.eq(Purpose.RESULT)
-                            m.next = "MULTIPLY"
+                            m.next = "ADDRESS"
                         with m.Else():
                             m.d.comb += [acc_tags.w_en.eq(1), advance.eq(1)]
                             m.next = "LOOKUP"
-            with m.State("MULTIPLY"):  # tile number in the matrix
-                m.d.sync += product.eq(at_i * pitch + at_j)
-                m.next = "SCALE"
-            with m.State("SCALE"):  # in bytes
-                m.d.sync += offset.eq(Mux(fp32, product * cfg.fp32_bytes, product * cfg.bfp_bytes))
-                m.next = "ADD"
-            with m.State("ADD"):
-                m.d.sync += address.eq(base + offset)
-                m.next = "QUEUE"
+            with m.State("ADDRESS"):
+                m.d.sync += steps.eq(steps + 1)
+                with m.If(steps == image.LATENCY - 1):
+                    m.d.sync += steps.eq(0)
+                    m.next = "QUEUE"
             with m.State("QUEUE"):
-                with m.If(outside):
-                    m.d.comb += [self.bad_address.eq(1), self.bad_offset.eq(address)]
+                with m.If(image.outside):
+                    m.d.comb += [self.bad_address.eq(1), self.bad_offset.eq(image.address)]
                     m.next = "STUCK"
                 with m.Else():
                     with m.Switch(purpose):
