@@ -46,16 +46,16 @@ def _ram_bits(netlist: dict, module: str) -> int:
     return bits
 
 
-def synthesise(cfg: Config) -> dict:
-    """Cells and RAM bits of the NPU: `cells`, `cells_per_mac`, `ram_bits`, `blocks` by name."""
+def synthesise(cfg: Config, top: str = "npu") -> dict:
+    """Cells and RAM bits of module `top`: `cells`, `cells_per_mac`, `ram_bits`, `blocks` by name."""
     text = verilog(cfg)
     ports = RAM_VERILOG[RAM_VERILOG.index("module"):RAM_VERILOG.index("reg [WIDTH-1:0] mem")]
     empty = "(* blackbox *)\n" + ports + "\nendmodule\n"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "npu.v").write_text(text.replace(RAM_VERILOG, empty))
-        _yosys(["read_verilog npu.v", "hierarchy -top npu", "proc", "write_json rtl.json",
-                "synth -top npu", "tee -q -o stat.json stat -json"], folder)
+        _yosys(["read_verilog npu.v", f"hierarchy -top {top}", "proc", "write_json rtl.json",
+                f"synth -top {top}", "tee -q -o stat.json stat -json"], folder)
         netlist = json.loads((folder / "rtl.json").read_text())
         stat = json.loads((folder / "stat.json").read_text())["modules"]
     by_module = {n.lstrip("\\"): m for n, m in stat.items()}
@@ -71,11 +71,11 @@ def synthesise(cfg: Config) -> dict:
         return total
 
     blocks = {}
-    for name, cell in sorted(netlist["modules"]["npu"]["cells"].items()):
+    for name, cell in sorted(netlist["modules"][top]["cells"].items()):
         if cell["type"] in by_module:
             blocks[name] = {"cells": cells(cell["type"]),
                             "ram_bits": _ram_bits(netlist, cell["type"])}
-    total = cells("npu")
+    total = cells(top)
     blocks["top"] = {"cells": total - sum(b["cells"] for b in blocks.values()), "ram_bits": 0}
     macs = cfg.tile * cfg.tile
     for block in blocks.values():

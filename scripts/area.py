@@ -30,11 +30,17 @@ def main(argv: list[str] | None = None) -> int:
     print(f"| T | w | cells per MAC | {' | '.join(BLOCKS)} | cells |")
     print("|" + " --- |" * (len(BLOCKS) + 4))
     for tile in args.tiles:
+        blocks = {}
         for dot_width in args.dot_widths:
-            result = synthesise(configuration(tile, dot_width))
-            parts = " | ".join(f"{result['blocks'][b]['cells_per_mac']:.0f}" for b in BLOCKS)
-            print(f"| {tile} | {dot_width} | {result['cells_per_mac']:.0f} | {parts} "
-                  f"| {result['cells']:,} |", flush=True)
+            cfg = configuration(tile, dot_width)
+            if not blocks:
+                blocks = {n: b["cells"] for n, b in synthesise(cfg)["blocks"].items()}
+            else:  # the other blocks are the same for every dot width
+                blocks["execute"] = synthesise(cfg, "npu_execute")["cells"]
+            total = sum(blocks.values())
+            parts = " | ".join(f"{blocks[b] / tile**2:.0f}" for b in BLOCKS)
+            print(f"| {tile} | {dot_width} | {total / tile**2:.0f} | {parts} | {total:,} |",
+                  flush=True)
     return 0
 
 
