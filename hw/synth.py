@@ -47,7 +47,7 @@ def _ram_bits(netlist: dict, module: str) -> int:
 
 
 def synthesise(cfg: Config, top: str = "npu") -> dict:
-    """Cells and RAM bits of module `top`: `cells`, `cells_per_mac`, `ram_bits`, `blocks` by name."""
+    """Cells of module `top`: `cells`, `cells_per_mac`, `ram_bits`, and `blocks` by name."""
     text = verilog(cfg)
     ports = RAM_VERILOG[RAM_VERILOG.index("module"):RAM_VERILOG.index("reg [WIDTH-1:0] mem")]
     empty = "(* blackbox *)\n" + ports + "\nendmodule\n"
