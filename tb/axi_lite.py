@@ -1,6 +1,9 @@
 """AXI4-Lite master for cocotb that costs nothing while it is idle."""
 
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import FallingEdge, RisingEdge
+
+#: Clocks after which a register access is given up.
+PATIENCE = 1000
 
 
 class AxiLite:
@@ -20,8 +23,11 @@ class AxiLite:
         waiting = list(handshakes)
         for ours, _ in waiting:
             self._port(ours).value = 1
+        clocks = 0
         while waiting:
+            assert clocks < PATIENCE, f"no {waiting[0][1]} within {PATIENCE} clocks"
             await RisingEdge(self._dut.clk)
+            clocks += 1
             for pair in [p for p in waiting if int(self._port(p[1]).value)]:
                 self._port(pair[0]).value = 0
                 waiting.remove(pair)
@@ -32,6 +38,7 @@ class AxiLite:
 
     async def write(self, offset: int, value: int):
         """Write one 32-bit register; returns after its response."""
+        await FallingEdge(self._dut.clk)  # whatever the caller waited for
         self._port("awaddr").value = offset
         self._port("wdata").value = value
         await self._transfer(("awvalid", "awready"), ("wvalid", "wready"))
@@ -40,6 +47,7 @@ class AxiLite:
 
     async def read(self, offset: int) -> int:
         """Read one 32-bit register."""
+        await FallingEdge(self._dut.clk)
         self._port("araddr").value = offset
         await self._transfer(("arvalid", "arready"))
         await self._transfer(("rready", "rvalid"))

@@ -21,6 +21,7 @@ import cocotb_tools.runner
 import numpy as np
 
 from hw.config import Config
+from hw.regs import OFFSETS
 from tb.job import PROTOCOL_ERRORS, Job, Result
 
 ROOT = Path(__file__).parents[1]
@@ -239,12 +240,15 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
     Raises
     ------
     ValueError
-        A job's setting is out of range.
+        A job names an unknown register, or a setting is out of range.
     SimulationError
         The simulator could not be built, failed, or a job did not end.
     """
     described, sizes = [], []
     for job in jobs:
+        for name in job.registers:
+            if name not in OFFSETS:
+                raise ValueError(f"unknown register {name!r}")
         ports = {}
         if job.memory is not None:
             sizes.append(-(-len(job.memory) // cfg.beat_bytes) * cfg.beat_bytes)
