@@ -98,7 +98,12 @@ class Issue(wiring.Component):
 
         # Streamed rows.
         fed, a_barred, in_adder = Signal(), Signal(), Signal()
-        far = loaded & (~self.b_en | (self.b_index >= lead - 1)) if lead else loaded | start_b
+        if lead == 0:
+            far = loaded | start_b
+        elif lead == 1:  # any row of B will do
+            far = loaded
+        else:
+            far = loaded & (~self.b_en | (self.b_index >= lead - 1))
         recent = [Signal(1 + cfg.acc_slot_bits, name=f"recent{n}") for n in range(self.interlock)]
         first, fresh = Signal(), Signal()
         m.d.comb += [

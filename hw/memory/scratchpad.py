@@ -4,7 +4,7 @@ from amaranth.hdl import Assert, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Config
+from hw.config import Config, clog2
 from hw.lib.ram import Ram
 from hw.lib.rotate import rotate_down, rotate_up
 
@@ -137,7 +137,7 @@ class Scratchpad(wiring.Component):
                                  bank.r_exp_addr.eq(row_addr)]
 
             turn = Signal.like(index, name=f"{port}_turn")
-            chosen = Signal(range(cfg.spad_banks), name=f"{port}_bank")
+            chosen = Signal(max(1, clog2(cfg.spad_banks)), name=f"{port}_bank")
             lanes = Signal(tile * mant, name=f"{port}_lanes")
             exponent = Signal(8, name=f"{port}_exponent")
             m.d.sync += [turn.eq(index), chosen.eq(bank_of(slot))]
