@@ -27,28 +27,45 @@ async def _pulse(dut, port):
     port.value = 0
 
 
-async def _reset(dut, ports: dict[str, int]):
-    """Reset NPU and memory, with new memory settings and contents."""
+async def _clocks(dut, count: int):
+    """Let `count` clocks pass; ends at a falling edge."""
+    if count:
+        await Timer(count * PERIOD, "ns")
+    await FallingEdge(dut.clk)
+
+
+async def _reset(dut, ports: dict[str, int] | None = None):
+    """Reset NPU and memory; with `ports`, new memory settings and contents."""
     await FallingEdge(dut.clk)
     dut.rst.value = 1
-    for name, value in ports.items():
-        getattr(dut, name).value = value
-    await _pulse(dut, dut.load)
+    if ports:
+        for name, value in ports.items():
+            getattr(dut, name).value = value
+        await _pulse(dut, dut.load)
     await FallingEdge(dut.clk)
     dut.rst.value = 0
 
 
-async def _end(dut, bus: AxiLite, stop_after: int | None):
-    """Wait for the interrupt, or write STOP and wait until the NPU is idle."""
-    if stop_after is None:
-        if not int(dut.irq.value):
-            await RisingEdge(dut.irq)
-        return
-    if stop_after:
-        await Timer(stop_after * PERIOD, "ns")
-    await bus.write(OFFSETS["CONTROL"], STOP)
-    while await bus.read(OFFSETS["STATUS"]) & BUSY:
-        pass
+async def _end(dut, bus: AxiLite, job: dict):
+    """Wait for the interrupt; or write STOP and wait until the NPU is idle; or reset it.
+
+    Raises
+    ------
+    SimTimeoutError
+        None of it happened in time.
+    """
+    if job["reset_after"] is not None:
+        await _clocks(dut, job["reset_after"])
+        await _reset(dut)
+    elif job["stop_after"] is not None:
+        await _clocks(dut, job["stop_after"])
+        await bus.write(OFFSETS["CONTROL"], STOP)
+        last = get_sim_time("ns") + job["timeout_cycles"] * PERIOD
+        while await bus.read(OFFSETS["STATUS"]) & BUSY:
+            if get_sim_time("ns") > last:
+                raise SimTimeoutError
+    elif not int(dut.irq.value):
+        await with_timeout(RisingEdge(dut.irq), job["timeout_cycles"] * PERIOD, "ns")
 
 
 async def _run(dut, bus: AxiLite, number: int, job: dict) -> dict:
@@ -60,7 +77,7 @@ async def _run(dut, bus: AxiLite, number: int, job: dict) -> dict:
         await bus.write(OFFSETS[name], value)
     begin = get_sim_time("ns")
     try:
-        await with_timeout(_end(dut, bus, job["stop_after"]), job["timeout_cycles"] * PERIOD, "ns")
+        await _end(dut, bus, job)
     except SimTimeoutError:
         status, error = [await bus.read(OFFSETS[n]) for n in ("STATUS", "ERROR_CODE")]
         return {"failure": f"no end within {job['timeout_cycles']} clocks: STATUS 0x{status:x}, "

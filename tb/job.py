@@ -48,6 +48,9 @@ class Job:
     stop_after : int, optional
         Write STOP this many clocks after START and wait until the NPU is idle, instead of
         waiting for the interrupt.
+    reset_after : int, optional
+        Reset NPU and bus this many clocks after START, instead of waiting for the interrupt. The
+        memory keeps its contents.
     timeout_cycles : int
         Clocks after which the run is given up.
     """
@@ -63,6 +66,7 @@ class Job:
     read_errors: tuple[int, int] | None = None
     write_errors: tuple[int, int] | None = None
     stop_after: int | None = None
+    reset_after: int | None = None
     timeout_cycles: int = 1_000_000
 
     def ports(self) -> dict[str, int]:
@@ -107,7 +111,8 @@ class Result:
         Every readable register and counter by name, read after the interrupt and before it is
         acknowledged.
     cycles : int
-        Clocks from the write of START to the interrupt (with `stop_after`: until idle).
+        Clocks from the write of START to the interrupt (with `stop_after`: until idle; with
+        `reset_after`: until the reset).
     protocol_errors : list of str
         Of `PROTOCOL_ERRORS`; the simulator's output has the first address of each.
     outstanding : bool

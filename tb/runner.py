@@ -261,7 +261,8 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
                 raise ValueError("the first job must bring its memory")
             sizes.append(sizes[-1])
         described.append({"ports": ports, "registers": job.registers,
-                          "stop_after": job.stop_after, "timeout_cycles": job.timeout_cycles})
+                          "stop_after": job.stop_after, "reset_after": job.reset_after,
+                          "timeout_cycles": job.timeout_cycles})
     directory = build(cfg, source=source)
     (BUILD / "run").mkdir(exist_ok=True)
     run = Path(tempfile.mkdtemp(dir=BUILD / "run"))
