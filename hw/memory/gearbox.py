@@ -70,7 +70,7 @@ class Gearbox(wiring.Component):
 
         m.d.comb += [
             whole.eq(count >= given),
-            final.eq(ending & (count <= given)),
+            final.eq(ending & (count <= given) if capacity > given else ending),
             self.o.valid.eq(whole | final),
             self.o.payload.data.eq(buffer),
             self.o.payload.last.eq(final),
