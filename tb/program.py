@@ -29,8 +29,15 @@ def part(cfg: Config, matrix: Matrix, i: int, j: int, rows: int, cols: int) -> M
                   matrix.pitch)
 
 
+def contents(cfg: Config, memory: np.ndarray, matrix: Matrix) -> np.ndarray:
+    """Images of `matrix` in a region, uint8 of shape (tile rows, tile columns, bytes)."""
+    shape = images.tiles(cfg, matrix.rows), images.tiles(cfg, matrix.cols)
+    return images.grid(memory, matrix.addr, matrix.pitch, shape,
+                       cfg.bfp_bytes if matrix.bfp else cfg.fp32_bytes).copy()
+
+
 def quarter(cfg: Config, number: int) -> tuple[int, int]:
-    """(base slot, slots) of one of four parts of the scratchpad; in banks of their own if it can be.
+    """(base slot, slots) of one of four parts of the scratchpad, in banks of its own if there are.
 
     No part spans banks.
     """
