@@ -140,8 +140,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """`--config` and `--set`, which mean the same in every command."""
     parser.add_argument("--config", metavar="NAME", default="edge",
                         help=f"preset: {', '.join(presets())} (default edge)")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="overrides",
-                        help="override a parameter of the preset; may be repeated")
+    parser.add_argument("--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[],
+                        dest="overrides", help="override parameters of the preset")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hw.config import DIM_BITS, Config, ConfigError, load
+from hw.generate import add_config_arguments
 from hw.isa import Kind, Opcode
 from hw.regs import COUNTERS
 from sw.compiler.cost import Bus
@@ -31,9 +32,7 @@ def parser() -> argparse.ArgumentParser:
     op = commands.add_parser("op", help="run one GEMM or GRAD and check it")
     op.add_argument("operation", choices=("gemm", "grad"), help="Y = X W, or dX and dW of it")
     op.add_argument("--shape", nargs=3, type=int, required=True, metavar=("M", "K", "N"))
-    op.add_argument("--config", required=True, help="preset of hw/configs")
-    op.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
-                    help="override parameters of the preset")
+    add_config_arguments(op)
     op.add_argument("--order", choices=(*ORDERS, "auto", "paper"),
                     help="grad: order of the tile operations (default auto: by cost)")
     op.add_argument("--blocks", nargs=3, type=int, metavar=("BM", "BN", "BK"),
@@ -126,7 +125,7 @@ def _read_matrices(request: Request, path: str) -> dict[str, np.ndarray]:
 
 def _op(args: argparse.Namespace) -> int:
     _check(args)
-    cfg = load(args.config, args.set)
+    cfg = load(args.config, args.overrides)
     m, k, n = args.shape
     request = Request(opcode=Opcode[args.operation.upper()], m=m, k=k, n=n,
                       row_exponents=args.exponents == "row",
@@ -191,7 +190,7 @@ def _report(args, cfg: Config, operation: Operation, counters: dict[str, int], m
     blocks = operation.plan.fields
     return {
         "operation": args.operation, "shape": [m, k, n], "config": args.config,
-        "overrides": args.set, "backend": args.backend,
+        "overrides": args.overrides, "backend": args.backend,
         "order": operation.order.name.lower().replace("_", "-") if args.operation == "grad"
         else None,
         "blocks": [blocks[f"b{d}"] for d in "mnk"],
