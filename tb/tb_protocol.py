@@ -17,6 +17,7 @@ from tb.program import Program
 
 DONE, ERROR = 1, 2  # of IRQ_STATUS
 NONFINITE, OVERFLOW = 1, 2  # of EXCEPTIONS
+STATUS_DONE = 2
 LATE = 200  # clocks from one write response to the next, when they are late
 CUTS = 5  # times that a run is cut off
 
@@ -160,7 +161,8 @@ async def a_fresh_job_follows_one_cut_off(dut, kind, end):
     clocks = (await bench.finish()).cycles
     for after in (0, *program[0].rng.integers(1, clocks, CUTS)):
         await bench.start(job(*program, fresh=False, stall=0.5, **{f"{end}_after": int(after)}))
-        await bench.finish()
+        status = (await bench.finish()).registers["STATUS"]
+        assert status in ((0, STATUS_DONE) if after else (0,))
         await bench.run(job(*program, fresh=False))
     assert bench.cut_bursts, "no burst was cut off"
 
