@@ -1,0 +1,77 @@
+"""Configurations at the limits of the generator: slow perhaps, never wrong, never stuck."""
+
+from itertools import product
+
+import pytest
+
+from hw.config import Config
+from hw.isa import Order
+from sw.compiler.assembler import window
+from tb import fuzz
+from tb.program import Program, quarter
+
+CONFIGS = {
+    # A dot-product tree, one scratchpad bank, one command and one burst at a time.
+    "tree": Config(tile=2, dot_width=2, mant_width=6, spad_kib=1, spad_banks=1, acc_kib=1,
+                   acc_banks=2, axi_width=128, addr_width=32, outstanding=1, queue_depth=2,
+                   write_buffer=4),
+    # Rows of 12 bits on a bus of 32.
+    "nibbles": Config(tile=3, dot_width=1, mant_width=4, spad_kib=1, spad_banks=2, acc_kib=1,
+                      acc_banks=2, axi_width=32, addr_width=48, outstanding=2, queue_depth=3,
+                      write_buffer=8),
+    # Banks of five slots, the widest addresses.
+    "five": Config(tile=5, dot_width=5, mant_width=12, spad_kib=1, spad_banks=4, acc_kib=1,
+                   acc_banks=4, axi_width=64, addr_width=64, outstanding=1, queue_depth=5,
+                   write_buffer=4),
+    # A beat of two rows, the widest mantissas.
+    "wide": Config(tile=4, dot_width=2, mant_width=16, spad_kib=1, spad_banks=1, acc_kib=1,
+                   acc_banks=8, axi_width=256, addr_width=40, outstanding=4, queue_depth=2,
+                   write_buffer=16),
+    # The smallest memories: one tile in a bank.
+    "single": Config(tile=8, dot_width=4, mant_width=12, spad_kib=1, spad_banks=8, acc_kib=1,
+                     acc_banks=4, axi_width=64, addr_width=40, outstanding=8, queue_depth=4,
+                     write_buffer=4),
+    # The deepest queues, the most banks.
+    "roomy": Config(tile=3, dot_width=3, mant_width=16, spad_kib=4, spad_banks=16, acc_kib=2,
+                    acc_banks=8, axi_width=128, addr_width=33, outstanding=64, queue_depth=64,
+                    write_buffer=512),
+    # The widest bus: a BFP image is a beat of exponents and one of mantissas.
+    "one_beat": Config(tile=4, dot_width=4, mant_width=4, spad_kib=1, spad_banks=4, acc_kib=1,
+                       acc_banks=2, axi_width=1024, addr_width=56, outstanding=3, queue_depth=2,
+                       write_buffer=32),
+    # Rows of 40 bits on a bus of 32, one burst at a time.
+    "narrow": Config(tile=5, dot_width=1, mant_width=6, spad_kib=1, spad_banks=2, acc_kib=1,
+                     acc_banks=2, axi_width=32, addr_width=40, outstanding=1, queue_depth=3,
+                     write_buffer=4),
+}
+#: Windows of a single tile.
+SINGLE = {"y_window": window(0), "dw_window": window(1)}
+
+
+def directed(cfg):
+    """Every mode at sizes around a tile, with windows of one tile and with larger ones."""
+    t = cfg.tile
+    above = (1 << cfg.addr_width) - (1 << 27)  # near the end of the address space
+    jobs = []
+    for seed, (m, k, n) in enumerate([(1, 1, 1), (t - 1, t + 1, t), (t + 1, 2 * t + 1, t - 1),
+                                      (2 * t + 1, t, 2 * t + 1)]):
+        p = Program(cfg, seed)
+        one = {f"{name}_window": window(quarter(cfg, number)[0])
+               for number, name in enumerate(("x", "w", "dy", "dy2"))} | SINGLE
+        x, w, dy = p.room(m, k, True), p.room(k, n, True), p.room(m, n, True)
+        for matrix in (x, w, dy):
+            p.convert(p.normal(matrix.rows, matrix.cols), matrix, stochastic=seed % 2)
+        for windows, bfp in product((one, {}), (False, True)):
+            p.gemm(x, w, p.room(m, n, bfp), x_row=bfp, y_row=bfp, **windows)
+            for order in Order:
+                p.grad(x, w, dy, p.room(m, k, bfp), p.room(k, n, bfp), order, bm=1, bn=1, bk=2,
+                       stochastic=seed % 2, x_independent=0, **windows)
+        jobs.append(p.job(p.end(), region_base=above if seed % 2 else 1 << 20, latency=3 + seed,
+                          stall=0.3 * (seed % 3)))
+    return jobs
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configuration(verify, name):
+    cfg = CONFIGS[name]
+    verify(cfg, directed(cfg) + fuzz.jobs(cfg, range(40 if name == "five" else 20)))
