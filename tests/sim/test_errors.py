@@ -1,0 +1,203 @@
+"""Every error: its code, address and interrupt; results before it; a working machine after it."""
+
+import numpy as np
+import pytest
+
+from hw.config import load
+from hw.isa import FIELDS, INSTRUCTION, Error, Opcode, Order
+from sw.compiler.assembler import assemble, instruction, window
+from tb.program import Program
+
+TINY = load("tiny")
+T, BEAT = TINY.tile, TINY.beat_bytes
+SPAD, ACC = TINY.spad_slots, TINY.acc_slots
+
+
+def kinds():
+    """(name, opcode, fields) of one instruction for each check of the decoder."""
+    gemm, grad, convert = Opcode.GEMM, Opcode.GRAD, Opcode.CONVERT
+    for name in FIELDS:
+        if name.startswith("unused"):
+            for opcode, bit in ((gemm, 0), (Opcode.FENCE, INSTRUCTION[name].width - 1)):
+                yield f"{name} {opcode.name}", opcode, {name: 1 << bit}
+        elif name.endswith("_window"):
+            yield f"{name} unused", convert, {name: {"unused": 0x80}}
+        elif name.endswith("_addr"):
+            yield name, grad, {name: BEAT // 2}
+    for name in "mnk":
+        yield f"{name} = 0", gemm, {name: 0}
+    yield "convert m = 0", convert, {"m": 0}
+    for opcode in (gemm, grad, convert):
+        yield f"order {opcode.name}", opcode, {"order": 4}
+        yield f"accumulate {opcode.name}", opcode, {"y_bfp": 1, "y_accumulate": 1}
+        yield f"dw accumulate {opcode.name}", opcode, {"dw_bfp": 1, "dw_accumulate": 1}
+        yield f"acc window {opcode.name}", opcode, {"y_window": window(ACC - 1, 0, 1)}
+    yield "x_row", grad, {"x_row": 1}
+    yield "y_row", grad, {"y_row": 1}
+    yield "no output", grad, {"y_off": 1, "dw_off": 1}
+    yield "dw window", grad, {"dw_window": window(ACC)}
+    for name in ("x_window", "w_window", "dy_window", "dy2_window"):
+        for what, value in (("base", window(SPAD)), ("end", window(SPAD - 3, 1, 1)),
+                            ("wide", window(0, 8, 9)), ("wider", window(0, 15, 15))):
+            yield f"{name} {what}", grad, {name: value, "order": Order.INTERLEAVED}
+
+
+def work(p, opcode=Opcode.GRAD, **fields):
+    """An instruction of any kind on fresh matrices."""
+    m, k, n = T + 2, T + 1, 2 * T
+    if opcode is Opcode.GEMM:
+        p.gemm(p.bfp(m, k), p.bfp(k, n), p.room(m, n, False), **fields)
+    elif opcode is Opcode.GRAD:
+        p.grad(p.bfp(m, k), p.bfp(k, n), p.bfp(m, n), p.room(m, k, False), p.room(k, n, False),
+               **{"order": Order.SEQUENTIAL, **fields})
+    elif opcode is Opcode.CONVERT:
+        p.convert(p.normal(m, k), p.room(m, k, False), **fields)
+    else:
+        p.add(opcode, **fields)
+
+
+def run(verify, p, bad, **settings):
+    """Run the programs `bad` in turn, after each one a good program; registers of the bad ones."""
+    work(p)
+    good = p.end()
+    jobs = [p.job(good, **settings)]
+    for at in bad:
+        jobs += [p.job(at, fresh=False), p.job(good, fresh=False)]
+    results = verify(TINY, jobs)
+    assert all(r.registers["STATUS"] == 2 for r in results[::2])
+    return [r.registers for r in results[1::2]]
+
+
+def test_bad_fields(verify):
+    """Refused with all that came before it done, and nothing that comes after."""
+    p = Program(TINY, 1)
+    cases = list(kinds())
+    bad = []
+    for _, opcode, fields in cases:
+        work(p, Opcode.GEMM)
+        work(p, opcode, **fields)
+        work(p, Opcode.CONVERT)
+        bad.append(p.end())
+    for (name, _, _), registers in zip(cases, run(verify, p, bad), strict=True):
+        assert registers["ERROR_CODE"] == Error.BAD_FIELD.value, name
+        assert registers["WRITE_Y"] > 0, name
+
+
+def test_bad_opcodes_and_configurations(verify):
+    p = Program(TINY, 2)
+    bad = []
+    for change in ({"opcode": 0}, {"opcode": 6}, {"opcode": 255}, {"config_hash": 0},
+                   {"config_hash": TINY.hash ^ 1}, {"config_hash": TINY.hash ^ 1 << 31},
+                   {"opcode": 0, "config_hash": 0}, {"m": 0, "config_hash": 0}):
+        work(p)
+        work(p, Opcode.GEMM)
+        p.instructions[-1] |= change
+        bad.append(p.end())
+    codes = [Error(r["ERROR_CODE"]) for r in run(verify, p, bad)]
+    assert codes == [Error.BAD_OPCODE] * 3 + [Error.WRONG_CONFIG] * 3 \
+        + [Error.BAD_OPCODE, Error.WRONG_CONFIG]
+
+
+def test_a_mistake_anywhere_in_a_program(verify):
+    p = Program(TINY, 3)
+    bad = []
+    for position in range(7):
+        for number in range(7):
+            work(p, (Opcode.GEMM, Opcode.CONVERT, Opcode.GRAD)[number % 3],
+                 **({"n": 0} if number == position else {}))
+        bad.append(p.end())
+    run(verify, p, bad, latency=40, stall=0.5)
+
+
+def test_bad_addresses(verify):
+    """Images beyond the region, and images that end with it, which is allowed."""
+    p = Program(TINY, 4)
+    far = {"below 4 GiB": 2**32 - BEAT, "beyond the region": 1 << 24}
+    bad = []
+    for address in far.values():
+        for name, opcode in (("x", Opcode.GEMM), ("w", Opcode.GRAD), ("dy", Opcode.GRAD),
+                             ("y", Opcode.GEMM), ("dw", Opcode.GRAD), ("x", Opcode.CONVERT),
+                             ("y", Opcode.CONVERT), ("y_part", Opcode.GEMM),
+                             ("dw_part", Opcode.GRAD)):
+            work(p, Opcode.CONVERT)
+            work(p, opcode, bk=1, bm=1, bn=1, y_window=window(0), dw_window=window(1),
+                 order=Order.DX_MAJOR, **{f"{name}_addr": address})
+            work(p, Opcode.CONVERT)
+            bad.append(p.end())
+    work(p, Opcode.GRAD, y_accumulate=1, y_pitch=0xFFFF)
+    bad.append(p.end())
+    bad += [1 << 24, 2**32 - 128]  # programs
+    codes = [Error(r["ERROR_CODE"]) for r in run(verify, p, bad)]
+    assert codes == [Error.BAD_ADDRESS] * len(bad)
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_the_last_image_of_the_region(verify, write):
+    """It may be read and written; a region that is one byte shorter refuses it."""
+    p = Program(TINY, 5)
+    hole = p.room(T, 8 * T, False)
+    matrices = p.normal(T, T), p.room(T, T, False)
+    x, y = matrices if write else matrices[::-1]
+    p.convert(x, y)
+    code = assemble(TINY, p.instructions)
+    jobs = [p.job(hole.addr) for _ in range(2)]
+    for job in jobs:
+        job.memory[hole.addr:hole.addr + len(code)] = np.frombuffer(code, np.uint8)
+    jobs[1].registers["REGION_SIZE"] -= 1
+    fits, short = verify(TINY, jobs)
+    assert fits.registers["ERROR_CODE"] == Error.NONE.value
+    assert short.registers["ERROR_CODE"] == Error.BAD_ADDRESS.value
+    assert short.registers["ERROR_ADDR"] == (y if write else x).addr
+
+
+def test_a_program_that_runs_off_the_region(verify):
+    """Without END, the fetch beyond the region stops it, after its instructions are done."""
+    p = Program(TINY, 6)
+    work(p)
+    good = p.end()
+    work(p, Opcode.GEMM)
+    fields = p.instructions.pop()
+    at = p.code(instruction(TINY, **fields))
+    results = verify(TINY, [p.job(at), p.job(good, fresh=False)])
+    registers = results[0].registers
+    assert Error(registers["ERROR_CODE"]) is Error.BAD_ADDRESS
+    assert registers["ERROR_ADDR"] == at + 128
+    assert registers["WRITE_Y"] == 4 * TINY.fp32_bytes
+
+
+def test_errors_of_the_memory(verify):
+    """Reads and writes of every kind of image answered with SLVERR, early and late in a program."""
+    t, jobs, expected = T, [], []
+    for seed, (order, settings) in enumerate((
+            (Order.DX_MAJOR, {"latency": 3}), (Order.DW_MAJOR, {"latency": 60}),
+            (Order.DX_MAJOR, {"stall": 0.7}))):
+        m, k, n = 2 * t + 1, t + 2, 3 * t - 1
+        p = Program(TINY, seed)
+        x, w, dy = p.bfp(m, k), p.bfp(k, n), p.bfp(m, n)
+        dx, dw = p.normal(m, k), p.room(k, n, True)
+        parts = p.room(m, k, False), p.room(k, n, False)
+        p.convert(p.normal(9, 9), p.room(9, 9, True))
+        p.grad(x, w, dy, dx, dw, order, parts, bm=1, bn=1, bk=1, y_accumulate=1,
+               y_window=window(0), dw_window=window(1))
+        p.convert(p.normal(9, 9), p.room(9, 9, True))
+        at = p.end()
+        work(p)
+        good = p.end()
+        spilled = parts[order is Order.DX_MAJOR]
+        bfp, fp32 = TINY.bfp_bytes, TINY.fp32_bytes
+        reads = [(at + 128 * i, 8) for i in (0, 1, 2, 3)]
+        reads += [(place.addr, 8) for place in (x, w, dy, dx)]
+        reads += [(place.addr + bfp * 3 + bfp - BEAT, BEAT) for place in (x, w, dy)]
+        reads += [(spilled.addr, fp32), (0, 1 << 14)]
+        writes = [(dx.addr, BEAT), (dx.addr + 2 * fp32 - BEAT, BEAT), (dw.addr + bfp, bfp),
+                  (spilled.addr, 8), (0, 1 << 14)]
+        for name, ranges in (("read_errors", reads), ("write_errors", writes)):
+            for begin, size in ranges:
+                limits = {name: (begin, begin + size)}
+                jobs += [p.job(at, region_base=1 << 33, **settings, **limits)]
+                expected.append(Error.READ_ERROR if name == "read_errors" else Error.WRITE_ERROR)
+                if size < 1 << 14:
+                    jobs.append(p.job(good, region_base=1 << 33, fresh=False))
+                    expected.append(Error.NONE)
+    codes = [Error(r.registers["ERROR_CODE"]) for r in verify(TINY, jobs)]
+    assert codes == expected
