@@ -7,7 +7,7 @@ from itertools import cycle
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge, RisingEdge, with_timeout
+from cocotb.triggers import FallingEdge, RisingEdge, SimTimeoutError, with_timeout
 
 from hw.config import Config
 from hw.isa import Kind, Opcode, Order
@@ -51,10 +51,13 @@ def job(program: Program, start: int, **settings) -> Job:
                        **{"timeout_cycles": clocks, **settings})
 
 
-async def wait_high(signal):
-    """Wait until a signal is high."""
+async def rises(signal, clocks: int):
+    """Wait until a signal is high, for so many clocks at most."""
     if not int(signal.value):
-        await RisingEdge(signal)
+        try:
+            await with_timeout(RisingEdge(signal), clocks * PERIOD, "ns")
+        except SimTimeoutError:
+            raise AssertionError(f"{signal._name} does not rise in {clocks} clocks") from None
 
 
 @cocotb.test()
@@ -91,12 +94,11 @@ async def valid_does_not_wait_for_ready(dut):
     await bench.start(this)
     for channels in ("ar",), ("aw", "w"):
         for name in channels:
-            await with_timeout(wait_high(getattr(dut, f"m_axi_{name}valid")),
-                               this.timeout_cycles * PERIOD, "ns")
+            await rises(getattr(dut, f"m_axi_{name}valid"), this.timeout_cycles)
             assert not int(getattr(dut, f"m_axi_{name}ready").value)
         for name in channels:
             bench.memory.pause(name, None)
-    await with_timeout(wait_high(dut.irq), this.timeout_cycles * PERIOD, "ns")
+    await rises(dut.irq, this.timeout_cycles)
 
 
 @cocotb.test()
@@ -115,7 +117,7 @@ async def interrupt_is_masked_and_acknowledged(dut):
                               ("IRQ_ENABLE", DONE | ERROR, True), ("IRQ_STATUS", DONE, False)):
         await bench.write(name, value)
         await FallingEdge(dut.clk)
-        assert bool(int(dut.irq.value)) == high, (name, value)
+        assert bool(int(dut.irq.value)) == high, f"irq is wrong after {value} in {name}"
     assert await bench.read("IRQ_STATUS") == 0
 
 
@@ -162,7 +164,8 @@ async def a_fresh_job_follows_one_cut_off(dut, kind, end):
     for after in (0, *program[0].rng.integers(1, clocks, CUTS)):
         await bench.start(job(*program, fresh=False, stall=0.5, **{f"{end}_after": int(after)}))
         status = (await bench.finish()).registers["STATUS"]
-        assert status in ((0, STATUS_DONE) if after else (0,))
+        assert status in ((0, STATUS_DONE) if after else (0,)), \
+            f"STATUS is {status} after {end} in clock {after}"
         await bench.run(job(*program, fresh=False))
     assert bench.cut_bursts, "no burst was cut off"
 
@@ -175,8 +178,8 @@ async def a_fresh_job_follows_a_bus_error(dut, way, kind):
     program = layer(bench.cfg, kind)
     this = job(*program, stall=0.3)
     await bench.run(this)
-    base, beat = this.registers["REGION_BASE_HI"] << 32 | this.registers["REGION_BASE_LO"], \
-        bench.cfg.beat_bytes
+    base = this.registers["REGION_BASE_HI"] << 32 | this.registers["REGION_BASE_LO"]
+    beat = bench.cfg.beat_bytes
     bursts = bench.rules.reads if way == "read" else bench.rules.writes
     for number in program[0].rng.integers(0, len(bursts), 4):
         address, length = bursts[number]
