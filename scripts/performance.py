@@ -18,11 +18,11 @@ from sw.cli import main as sw
 MEMORY = ("--bytes-per-cycle", "16", "--latency", "100")
 #: Name, arguments of `python -m sw op`, utilisation to reach.
 RUNS = (
-    ("GEMM, operands resident, w = 1", "gemm --shape 512 256 512 --result bfp", 0.99),
-    ("GEMM, operands resident, w = 4",
-     "gemm --shape 512 256 512 --result bfp --set dot_width=4", 0.99),
-    ("GEMM, operands resident, w = 16",
-     "gemm --shape 512 256 512 --result bfp --set dot_width=16", 0.99),
+    ("GEMM, long, w = 1", "gemm --shape 1024 256 512 --result bfp", 0.99),
+    ("GEMM, long, w = 4",
+     "gemm --shape 1024 256 512 --result bfp --set dot_width=4", 0.99),
+    ("GEMM, long, w = 16",
+     "gemm --shape 1024 256 512 --result bfp --set dot_width=16", 0.99),
     ("GEMM, BFP to BFP", "gemm --shape 256 256 256 --result bfp", 0.97),
     ("GEMM, BFP to BFP", "gemm --shape 64 64 64 --result bfp", 0.75),
     ("GRAD dx-major", "grad --shape 256 128 256 --order dx-major", 0.90),
