@@ -98,15 +98,15 @@ class Bench:
     bus : AxiLite
     memory : Memory
     rules : Rules
-    cut_bursts : int
-        Jobs that were cut off by a reset or STOP while a burst was under way.
+    in_burst : bool
+        A reset or STOP that a job asks for waits until a burst is under way.
     """
 
     def __init__(self, dut):
         self.dut, self.cfg = dut, config()
         self._jobs: list[Job] = []
         self._results: list[Result] = []
-        self.cut_bursts = 0
+        self.in_burst = False
         dut.rst.value = 1
         Clock(dut.clk, PERIOD, "ns").start()
         self.bus, self.memory = AxiLite(dut), Memory(dut)
@@ -152,7 +152,8 @@ class Bench:
             if clocks is not None:
                 if clocks:
                     await Timer(clocks * PERIOD, "ns")
-                self.cut_bursts += self.rules.outstanding
+                while self.in_burst and not (self.rules.outstanding or int(self.dut.irq.value)):
+                    await RisingEdge(self.dut.clk)
                 await action()
                 while await self.read("STATUS") & BUSY:
                     pass
