@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
         os.environ["WAVES"] = "1"
     began, cases = time.monotonic(), []
     try:
-        results = regression.run(cfg, names, args.seed, waves=args.waves)
+        results = regression.run(cfg, names, args.seed, waves=args.waves,
+                                 progress=lambda what: print(f"tb: {what}", file=sys.stderr))
         while True:
             with contextlib.redirect_stdout(sys.stderr):  # the simulator's talk is no result
                 group = next(results, None)
@@ -62,7 +63,9 @@ def main(argv: list[str] | None = None) -> int:
             for case in group[0]:
                 _print(case, args.seed)
             if group[1]:
-                print(f"      log{' and waves' * args.waves}: {group[1]}")
+                print(f"      log: {group[1] / 'sim.log'}")
+                if args.waves:
+                    print(f"      waves: {group[1] / 'dump.vcd'}")
             cases += group[0]
     except SimulationError as error:
         print(f"tb: {error}", file=sys.stderr)

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -130,13 +130,21 @@ def run_program(cfg: Config, name: str, seed: int) -> Case:
     return Case(name, time.monotonic() - began, message)
 
 
-def run(cfg: Config, names: list[str], seed: int, *,
-        waves: bool = False) -> Iterator[tuple[list[Case], Path | None]]:
-    """Run the tests `names`, group by group; arguments, results and errors as of `run_cocotb`."""
-    for group in COCOTB:
+def run(cfg: Config, names: list[str], seed: int, *, waves: bool = False,
+        progress: Callable[[str], None] = lambda what: None,
+        ) -> Iterator[tuple[list[Case], Path | None]]:
+    """Run the tests `names`, group by group; arguments, results and errors as of `run_cocotb`.
+
+    `progress` is called with what comes next.
+    """
+    for group in (*COCOTB, PROGRAMS):
         chosen = [name for name in names if name.startswith(f"{group}.")]
-        if chosen:
+        if not chosen:
+            continue
+        progress(f"{group}: {len(chosen)} to run; the first build takes its time")
+        if group in COCOTB:
             yield run_cocotb(cfg, group, chosen, seed, waves=waves)
-    for name in names:
-        if name.startswith(f"{PROGRAMS}."):
+            continue
+        runner.build(cfg)
+        for name in chosen:
             yield [run_program(cfg, name, seed)], None

@@ -72,19 +72,41 @@ def test_a_failure_is_told(capsys, monkeypatch, error, said):
 
     test.__name__ = "random_programs"
     monkeypatch.setattr("tb.tb_programs.random_programs", test)
+    monkeypatch.setattr("tb.runner.build", lambda cfg: None)
     status, out, err = call(capsys, "--config", "tiny", "--set", "spad_kib=1", "acc_kib=1",
                             "--test", "programs.random_programs")
-    assert (status, err) == (1, "")
+    assert (status, err) == (1, "tb: programs: 1 to run; the first build takes its time\n")
     verdict, *lines, summary = out.splitlines()
     assert verdict.startswith("FAIL  programs.random_programs ")
     assert [line.strip() for line in lines] == said
     assert summary.startswith("0 of 1 passed on tiny spad_kib=1 acc_kib=1 in ")
 
 
-def test_a_build_that_fails_is_told(capsys, monkeypatch):
-    def build(cfg, top, source):
+@pytest.mark.parametrize("group", ["registers", "programs"])
+def test_a_build_that_fails_is_told(capsys, monkeypatch, group):
+    def build(cfg, top="npu_tb", source=None):
         raise SimulationError("npu could not be built")
 
     monkeypatch.setattr("tb.runner.build", build)
-    status, out, err = call(capsys, "--config", "tiny", "--test", "registers")
-    assert (status, out, err) == (1, "", "tb: npu could not be built\n")
+    status, out, err = call(capsys, "--config", "tiny", "--test", group)
+    assert (status, out) == (1, "")
+    assert err.endswith("time\ntb: npu could not be built\n")
+
+
+def test_a_simulator_that_dies_is_told(capsys, monkeypatch, tmp_path):
+    def run_cocotb(*args, **settings):
+        raise SimulationError("sim.log ends:\nabort")
+
+    monkeypatch.setenv("WAVES", "0")
+    monkeypatch.setattr("tb.runner.BUILD", tmp_path)
+    monkeypatch.setattr("tb.runner.build", lambda cfg, **settings: tmp_path)
+    monkeypatch.setattr("tb.runner.run_cocotb", run_cocotb)
+    status, out, _ = call(capsys, "--config", "tiny", "--test", "registers", "--waves")
+    assert status == 1
+    verdict, first, second, log, waves, summary = out.splitlines()
+    assert verdict.startswith("FAIL  registers ")
+    assert [first.strip(), second.strip()] == ["sim.log ends:", "abort"]
+    directory, = (tmp_path / "run").iterdir()
+    assert log.strip() == f"log: {directory / 'sim.log'}"
+    assert waves.strip() == f"waves: {directory / 'dump.vcd'}"
+    assert summary.startswith("0 of 1 passed on tiny in ")
