@@ -92,9 +92,10 @@ class Fuzz:
     # --- instructions ---------------------------------------------------------------------
 
     def _windows(self) -> dict[str, dict]:
-        """Windows of all operands, without overlap, often in one bank."""
+        """Windows of all operands, without overlap, often in one bank, now and then large."""
         cfg, bits = self.cfg, self.cfg.slot_index_bits
-        most = min(3, max(0, (cfg.bank_slots * cfg.spad_banks // 4).bit_length() - 1))
+        most = min(4, (cfg.spad_slots // 4).bit_length() - 1)
+        large = self.chance(0.4)
         banks = self.rng.permutation(cfg.spad_banks)
         if self.chance(0.5) and cfg.spad_banks >= 4:
             banks = banks[:4]  # one for each
@@ -105,12 +106,12 @@ class Fuzz:
         for names, slots, largest in ((("x", "w", "dy", "dy2"), spad, most),
                                       (("y", "dw"), acc, min(3, half.bit_length() - 1))):
             for name in self.rng.permutation(names):
-                log2 = self.integer(0, largest)
+                log2 = largest if large else self.integer(0, largest)
                 base = slots.take(log2)
                 while base is None:  # there is room for four single slots
                     log2 -= 1
                     base = slots.take(log2)
-                high = self.integer(0, log2)
+                high = log2 // 2 if large else self.integer(0, log2)
                 windows[f"{name}_window"] = window(base, high, log2 - high)
         return windows
 

@@ -77,6 +77,21 @@ def test_the_memory_changes_no_result(verify):
     assert slow["CYCLES_TOTAL"] > sum(slow[name] for name in slow if name.startswith("READ_"))
 
 
+def test_operations_without_a_load_between(verify):
+    """Everything resident, one accumulator tile after the other: the adder is waited for."""
+    p = Program(TINY, 5)
+    x, w, dy = p.bfp(13, 31), p.bfp(31, 30), p.bfp(13, 30)
+    fields = {"bm": 1, "bn": 1, **p.windows(2, 3), "w_window": window(64, 3, 3)}
+    p.gemm(x, w, p.room(13, 30, False), **fields)
+    starts = [p.end()]
+    for order in Order:
+        p.grad(x, w, dy, p.room(13, 31, False), p.room(31, 30, False), order, bk=1, **fields)
+        starts.append(p.end())
+    gemm, sequential, *_ = verify(TINY, [p.job(at, latency=1) for at in starts])
+    for result in (gemm, sequential):
+        assert result.registers["ARRAY_STALL_ACC"] > 100
+
+
 def test_the_array_works_while_the_memory_is_fast(verify):
     """Every clock is counted once; most are busy when operands fit and rows are many."""
     p = Program(TINY, 4)
