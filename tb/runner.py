@@ -265,6 +265,8 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
     directory = build(cfg, source=source)
     (BUILD / "run").mkdir(exist_ok=True)
     run = Path(tempfile.mkdtemp(dir=BUILD / "run"))
+    waves = os.environ.get("WAVES", "0") not in ("", "0")
+    keep = waves
     try:
         for number, (job, size) in enumerate(zip(jobs, sizes, strict=True)):
             if job.memory is not None:
@@ -287,8 +289,11 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
                                  if answer["errors"] >> bit & 1],
                 outstanding=answer["outstanding"]))
         return results
+    except SimulationError:
+        keep = True  # the error names the log
+        raise
     finally:
-        if os.environ.get("WAVES", "0") in ("", "0"):
-            shutil.rmtree(run)
-        else:
+        if waves:
             print(f"waves: {run}/dump.vcd")
+        if not keep:
+            shutil.rmtree(run)
