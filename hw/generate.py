@@ -134,10 +134,10 @@ def header_text(cfg: Config) -> str:
 
 def write(cfg: Config, folder: Path, progress=lambda what: None) -> list[Path]:
     """Write npu.v, npu.json and npu_regs.h into `folder`; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
     files = {"npu.v": verilog(cfg, progress),
              "npu.json": json.dumps(description(cfg), indent=1) + "\n",
              "npu_regs.h": header_text(cfg)}
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text)
     return [folder / name for name in files]
@@ -177,8 +177,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         cfg = load(args.config, args.overrides)
         paths = write(cfg, args.output or Path("build") / args.config, progress)
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         print(f"hw.generate: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"hw.generate: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     for path in paths:
         print(f"{path}  {path.stat().st_size} bytes")

@@ -1,8 +1,7 @@
 """Instruction set: one description that hardware, assembler, golden model and docs share.
 
-An instruction is `INSTRUCTION_BYTES` long, little-endian, and describes a whole layer operation.
-`INSTRUCTION` gives every field its bits; `FIELDS` documents them. Addresses are byte offsets in
-the context's DRAM region and multiples of a beat; pitches count tile images.
+An instruction is 128 bytes long, little-endian, and describes a whole layer operation. Addresses
+are byte offsets in the context's DRAM region and multiples of a beat; pitches count tile images.
 """
 
 from amaranth.hdl import unsigned
@@ -73,7 +72,7 @@ FIELDS = {
     "stochastic": (1, "BFP results are rounded stochastically, not to nearest even"),
     "y_off": (1, "GRAD: do not compute dX"),
     "dw_off": (1, "GRAD: do not compute dW"),
-    "y_accumulate": (1, "add to the FP32 result that is in DRAM (Y, or dX); needs y_bfp = 0"),
+    "y_accumulate": (1, "GEMM, GRAD: add to the FP32 Y (dX) that is in DRAM; needs y_bfp = 0"),
     "dw_accumulate": (1, "GRAD: add to the FP32 dW that is in DRAM; needs dw_bfp = 0"),
     "x_independent": (1, "X is not written by earlier instructions: load it without waiting"),
     "w_independent": (1, "the same of W"),

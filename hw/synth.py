@@ -93,8 +93,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         cfg = load(args.config, args.overrides)
+        if args.json and args.json != "-" and not Path(args.json).absolute().parent.is_dir():
+            raise ConfigError(f"no directory for {args.json}")
         result = synthesise(cfg)
-    except (ConfigError, RuntimeError) as error:
+    except (ConfigError, RuntimeError, OSError) as error:
         print(f"hw.synth: {error}", file=sys.stderr)
         return 2
     if args.json == "-":

@@ -3,7 +3,9 @@
 import argparse
 import json
 import sys
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _op(args)
     except OSError as error:
-        print(f"sw {args.command}: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"sw {args.command}: {where}{error.strerror or error}", file=sys.stderr)
         return 2
     except MemoryError:
         print(f"sw {args.command}: these matrices take more memory than there is", file=sys.stderr)
@@ -89,6 +92,8 @@ def _check(args: argparse.Namespace):
         value = getattr(args, name)
         if not low <= value <= high:
             raise UsageError(f"--{name.replace('_', '-')} must be {low}..{high}, not {value}")
+    if args.out == "-":
+        raise UsageError("--out must be a file, not standard output")
     for path in (args.out, args.json):
         if path and path != "-" and not Path(path).absolute().parent.is_dir():
             raise UsageError(f"no directory for {path}")
@@ -103,8 +108,13 @@ def _read_matrices(request: Request, path: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as data:
             found = {name: data[name] for name in data.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError):
+    except FileNotFoundError:
+        raise
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError, zlib.error,
+            RuntimeError, SyntaxError, tokenize.TokenError, OSError):
         raise UsageError(f"{path} is no npz file of number arrays") from None
+    if not all(isinstance(value, np.ndarray) for value in found.values()):
+        raise UsageError(f"{path} is no npz file of number arrays")
     matrices = {}
     for name, shape in request.inputs.items():
         if name not in found:

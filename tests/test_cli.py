@@ -1,6 +1,7 @@
 """The command line: results, reports, and one clear line for every mistake."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -176,7 +177,10 @@ def test_bad_data_is_one_line(capsys, tmp_path, arrays, message):
 def test_other_files_are_no_data(capsys, tmp_path):
     np.save(tmp_path / "in.npy", np.ones((2, 2)))
     (tmp_path / "text").write_text("hello")
-    for name in ("in.npy", "text"):
+    with zipfile.ZipFile(tmp_path / "members.npz", "w") as archive:
+        archive.writestr("X", b"hello")
+        archive.writestr("W.npy", b"hello")
+    for name in ("in.npy", "text", "members.npz"):
         status, _, err = call(capsys, "op", "gemm", *BASE, "--data", str(tmp_path / name))
         assert status == 2
         assert "is no npz file of number arrays" in err

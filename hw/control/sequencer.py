@@ -50,8 +50,8 @@ class Purpose(enum.Enum, shape=unsigned(3)):
 class Sequencer(wiring.Component):
     """Turns GEMM, GRAD and CONVERT into load, execute and store commands, in program order.
 
-    Four clocks for an operation that finds its operands, five more for every load, spill or store
-    it causes. After reset it clears its directories (`ready` is low), one slot a clock.
+    Four clocks for an operation that finds its operands, four or five more for every load, spill
+    or store it causes. After reset it clears its directories (`ready` is low), one slot a clock.
 
     Members
     -------
