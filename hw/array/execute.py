@@ -89,7 +89,8 @@ class ExecuteUnit(wiring.Component):
 
     def _scale(self, m, load, swap):
         """Scale and NaN of a row with its sums."""
-        b_next, b_exp = Signal(8, reset_less=True), Signal(8, reset_less=True)
+        b_next = Signal(8, reset_less=True)
+        b_exp = Signal(8, reset_less=True)
         swap_next = Signal()
         a_exp = delay(m, self.a_exp, 2, name="a_exp")
         m.d.sync += swap_next.eq(swap)
@@ -117,7 +118,8 @@ class ExecuteUnit(wiring.Component):
             m.d.sync += row.eq(Mux(tags.last, 0, row + 1))
         m.d.comb += [self.x_r_en.eq(valid & ~tags.overwrite), self.x_r_slot.eq(tags.acc_slot),
                      self.x_r_row.eq(row)]
-        left, last = self.LATENCY - read, Signal()
+        left = self.LATENCY - read
+        last = Signal()
         m.d.comb += [
             self.x_w_en.eq(delay(m, valid, left, name="write_valid_line", reset=True)),
             Cat(self.x_w_slot, self.x_w_row, last).eq(

@@ -65,11 +65,14 @@ class Issue(wiring.Component):
         def one_bank(slot, other):
             return slot[cfg.slot_index_bits:] == other[cfg.slot_index_bits:]
 
-        waiting, op = Signal(), Signal(exec_command(cfg))
+        waiting = Signal()
+        op = Signal(exec_command(cfg))
         loaded = Signal()            # the reads of the waiting operation's B have begun
         last_row = Signal(cfg.row_bits)
-        start_a, start_b = Signal(), Signal()
-        a_continues, b_continues = Signal(), Signal()  # a read is due in the next clock anyway
+        start_a = Signal()
+        start_b = Signal()
+        a_continues = Signal()  # a read is due in the next clock anyway
+        b_continues = Signal()
         m.d.comb += [
             a_continues.eq(self.a_en & (self.a_index != last_row)),
             b_continues.eq(self.b_en & (self.b_index != cfg.tile - 1)),
@@ -80,7 +83,8 @@ class Issue(wiring.Component):
 
         # Stationary tile.
         held = Signal(range(hold + 1))  # clocks until the second weight registers are free
-        needs_b, b_barred = Signal(), Signal()
+        needs_b = Signal()
+        b_barred = Signal()
         m.d.comb += [
             needs_b.eq(waiting & ~op.b_reuse & ~loaded & (held == 0)),
             b_barred.eq(a_continues & one_bank(op.b_slot, self.a_slot)),
@@ -97,7 +101,9 @@ class Issue(wiring.Component):
             m.d.sync += [self.b_slot.eq(op.b_slot), self.b_col.eq(op.b_col)]
 
         # Streamed rows.
-        fed, a_barred, in_adder = Signal(), Signal(), Signal()
+        fed = Signal()
+        a_barred = Signal()
+        in_adder = Signal()
         if lead == 0:
             far = loaded | start_b
         elif lead == 1:  # any row of B will do
@@ -105,7 +111,8 @@ class Issue(wiring.Component):
         else:
             far = loaded & (~self.b_en | (self.b_index >= lead - 1))
         recent = [Signal(1 + cfg.acc_slot_bits, name=f"recent{n}") for n in range(self.interlock)]
-        first, fresh = Signal(), Signal()
+        first = Signal()
+        fresh = Signal()
         m.d.comb += [
             fed.eq(op.b_reuse | far),
             a_barred.eq(b_continues & one_bank(op.a_slot, self.b_slot)
@@ -129,7 +136,10 @@ class Issue(wiring.Component):
             ]
 
         # Why no row will be read in the next clock.
-        b_late, waits, by_bank, comes = Signal(), Signal(), Signal(), Signal()
+        b_late = Signal()
+        waits = Signal()
+        by_bank = Signal()
+        comes = Signal()
         m.d.comb += [waits.eq(waiting & ~start_a & ~a_continues),
                      comes.eq(self.cmd.valid & ~waiting & ~a_continues),
                      by_bank.eq(a_barred | b_late & ~fed)]

@@ -109,7 +109,8 @@ class PeColumns(wiring.Component):
 
     def _contents(self, io):
         cfg, m = self.cfg, Module()
-        a, swap = Signal.like(io.a, reset_less=True), Signal(cfg.pe_rows)
+        a = Signal.like(io.a, reset_less=True)
+        swap = Signal(cfg.pe_rows)
         m.d.sync += [a.eq(io.a), swap.eq(io.swap)]
         m.d.comb += [io.a_next.eq(a), io.swap_next.eq(swap)]
         bits = cfg.dot_width * cfg.mant_width

@@ -166,7 +166,8 @@ class Sequencer(wiring.Component):
         both_dy = i.order == Order.INTERLEAVED.value
         use_dy2 = Signal()
         dy_window = Mux(use_dy2, i.dy2_window, i.dy_window)
-        a_window, b_window = Signal.like(i.x_window), Signal.like(i.x_window)
+        a_window = Signal.like(i.x_window)
+        b_window = Signal.like(i.x_window)
         a_probe = Signal(cfg.spad_slot_bits)
         b_probe = Signal(cfg.spad_slot_bits)
         m.d.comb += [

@@ -75,8 +75,11 @@ class Accumulator(wiring.Component):
         ]
 
         # A bank's output changes with the execute unit's next read there: keep the store unit's.
-        x_bank, s_bank = Signal(bank_bits), Signal(bank_bits)
-        s_new, s_line, s_kept = Signal(), Signal(32 * tile), Signal(32 * tile, reset_less=True)
+        x_bank = Signal(bank_bits)
+        s_bank = Signal(bank_bits)
+        s_new = Signal()
+        s_line = Signal(32 * tile)
+        s_kept = Signal(32 * tile, reset_less=True)
         m.d.sync += [x_bank.eq(bank(self.x_r_slot)), s_bank.eq(bank(self.s_r_slot)),
                      s_new.eq(self.s_r_valid & self.s_r_ready)]
         for select, line in (x_bank, self.x_r_data.as_value()), (s_bank, s_line):

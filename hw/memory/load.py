@@ -8,11 +8,9 @@ from hw.config import Config, clog2
 from hw.control.commands import Destination, load_command
 from hw.isa import INSTRUCTION_BYTES, Kind
 from hw.lib.fifo import Fifo
+from hw.memory.axi import MAX_BEATS, PAGE_BYTES
 from hw.memory.gearbox import Gearbox
 from hw.numerics.fp32 import NAN, canonical
-
-#: AXI4: no burst crosses a boundary of this many bytes, and none has more beats.
-PAGE, MAX_BEATS = 4096, 256
 
 
 class ReadBursts(wiring.Component):
@@ -42,11 +40,13 @@ class ReadBursts(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        page_beats = PAGE // self.cfg.beat_bytes
+        page_beats = PAGE_BYTES // self.cfg.beat_bytes
         beat_bits = clog2(self.cfg.beat_bytes)
         index = Signal(self.cfg.addr_width - beat_bits)  # next beat's number in DRAM
-        left, kind = Signal.like(self.beats), Signal(Kind)
-        room, burst = Signal(range(page_beats + 1)), Signal(range(MAX_BEATS + 1))
+        left = Signal.like(self.beats)
+        kind = Signal(Kind)
+        room = Signal(range(page_beats + 1))
+        burst = Signal(range(MAX_BEATS + 1))
         m.d.comb += [
             self.ready.eq(left == 0),
             room.eq(page_beats - index[:clog2(page_beats)]),
@@ -114,7 +114,8 @@ class UnpackLane(wiring.Component):
         # A mantissa has at most 15 bits, so its FP32 value is exact or below 2**-126.
         fraction, places = io.mant[:bits], []
         for step in (1 << k for k in reversed(range(clog2(bits)))):
-            empty, shifted = Signal(name=f"empty{step}"), Signal(bits, name=f"shifted{step}")
+            empty = Signal(name=f"empty{step}")
+            shifted = Signal(bits, name=f"shifted{step}")
             m.d.comb += [empty.eq(~fraction[-step:].any()),
                          shifted.eq(Mux(empty, fraction << step, fraction))]
             fraction = shifted
@@ -216,10 +217,15 @@ class LoadUnit(wiring.Component):
         m.submodules.words = words = Gearbox(cfg.axi_width, cfg.tile * 32)
         head, beat = queue.o.payload, fifo.o.payload
         number = Signal(range(max_beats))          # of the beat in its image
-        taken, last_beat, failed = Signal(), Signal(), Signal()
-        program, bfp, header = Signal(), Signal(), Signal()
+        taken = Signal()
+        last_beat = Signal()
+        failed = Signal()
+        program = Signal()
+        bfp = Signal()
+        header = Signal()
         # The image whose rows come next: it is known from its last exponent or first word on.
-        known, pending = Signal(), Signal()
+        known = Signal()
+        pending = Signal()
         following = Signal(load_command(cfg), reset_less=True)
         exponents = Signal(cfg.exp_beats * cfg.axi_width, reset_less=True)
         turn = Signal()                            # `following` becomes `current`
@@ -262,15 +268,24 @@ class LoadUnit(wiring.Component):
 
         # --- rows: through the lanes to the scratchpad (1 clock) or the accumulator (2 or 1) -----
         current = Signal(load_command(cfg), reset_less=True)
-        active, row, last_row, valid_row = Signal(), Signal(cfg.row_bits), Signal(), Signal()
+        active = Signal()
+        row = Signal(cfg.row_bits)
+        last_row = Signal()
+        valid_row = Signal()
         row_exponents = Signal(8 * cfg.tile, reset_less=True)  # the row's is byte 0
         exponent = Signal(8)
         # In `first`, mantissas of an accumulator row; in `second`, FP32 values.
-        first, first_last, second_last, second_free = Signal(), Signal(), Signal(), Signal()
+        first = Signal()
+        first_last = Signal()
+        second_last = Signal()
+        second_free = Signal()
         first_slot = Signal.like(current.slot, reset_less=True)
         first_row = Signal(cfg.row_bits, reset_less=True)
-        ready, take_mant, take_word, take, put_mant = (
-            Signal(), Signal(), Signal(), Signal(), Signal())
+        ready = Signal()
+        take_mant = Signal()
+        take_word = Signal()
+        take = Signal()
+        put_mant = Signal()
 
         m.d.comb += [
             last_row.eq(row == cfg.tile - 1), valid_row.eq(row < current.rows),

@@ -4,12 +4,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import OFFSET_BITS, Config
+from hw.config import OFFSET_BITS, Config, clog2
 from hw.isa import Kind
 from hw.lib.fifo import Fifo
-
-#: No burst crosses a multiple of this address (AXI4).
-PAGE_BYTES = 4096
+from hw.memory.axi import MAX_BEATS, PAGE_BYTES
 
 
 def image_beat(cfg: Config) -> data.StructLayout:
@@ -64,8 +62,8 @@ class BurstWriter(wiring.Component):
     def elaborate(self, platform):
         cfg = self.cfg
         m = Module()
-        log_beat = (cfg.beat_bytes - 1).bit_length()
-        longest = min(256, cfg.write_buffer // 2)
+        log_beat = clog2(cfg.beat_bytes)
+        longest = min(MAX_BEATS, cfg.write_buffer // 2)
         depth = max(2, cfg.outstanding)
         m.submodules.beats = beats = Fifo(data.StructLayout({"data": cfg.axi_width, "last": 1}),
                                           cfg.write_buffer)

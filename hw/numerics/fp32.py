@@ -28,7 +28,8 @@ def _normalise(m: Module, value: Value) -> tuple[Value, Value]:
     places = []
     for bit in reversed(range(clog2(width))):
         step = 1 << bit
-        empty, shifted = Signal(name=f"empty{step}"), Signal(width, name=f"shifted{step}")
+        empty = Signal(name=f"empty{step}")
+        shifted = Signal(width, name=f"shifted{step}")
         m.d.comb += [empty.eq(~value[-step:].any()),
                      shifted.eq(Mux(empty, value << step, value))]
         value = shifted
@@ -52,7 +53,8 @@ def _round(m: Module, significand: Value, exponent: Value, sign: Value, inf: Val
     field = rounded[23:].as_signed()
     m.d.comb += [rounded.eq(Cat(top[:23], exponent).as_signed() + up),
                  large.eq(top[-1] & (field >= 255) & ~inf & ~nan)]
-    word, overflow = Signal(32, reset_less=True), Signal(reset_less=True)
+    word = Signal(32, reset_less=True)
+    overflow = Signal(reset_less=True)
     m.d.sync += overflow.eq(large)
     with m.If(nan):
         m.d.sync += word.eq(NAN)
@@ -97,7 +99,8 @@ class SumToFp32(wiring.Component):
 
         magnitude = Signal(bits, reset_less=True)
         scale1 = Signal(signed(11), reset_less=True)
-        sign1, nan1 = Signal(reset_less=True), Signal(reset_less=True)
+        sign1 = Signal(reset_less=True)
+        nan1 = Signal(reset_less=True)
         sign = self.sum[-1]
         m.d.sync += [
             magnitude.eq((self.sum[:bits] ^ sign.replicate(bits)) + sign),
@@ -107,7 +110,8 @@ class SumToFp32(wiring.Component):
         shifted, places = _normalise(m, magnitude)
         significand = Signal(bits, reset_less=True)
         exponent = Signal(signed(12), reset_less=True)
-        sign2, nan2 = Signal(reset_less=True), Signal(reset_less=True)
+        sign2 = Signal(reset_less=True)
+        nan2 = Signal(reset_less=True)
         m.d.sync += [
             significand.eq(shifted), exponent.eq(scale1 + (BIAS + bits - 1) - places),
             sign2.eq(sign1), nan2.eq(nan1),
@@ -144,7 +148,8 @@ class Fp32Add(wiring.Component):
                     for name, shape in shapes.items()]
 
         # Order by magnitude, so that the difference is never negative.
-        large, small = Signal(32), Signal(32)
+        large = Signal(32)
+        small = Signal(32)
         with m.If(self.b[:31] > self.a[:31]):
             m.d.comb += [large.eq(self.b), small.eq(self.a)]
         with m.Else():
