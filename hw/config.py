@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 #: Version of the hardware/software contract (tile image, instructions, registers); hashed.
-CONTRACT = 1
+CONTRACT = 2
 #: Bits of a matrix dimension in elements: M, N and K are 1 .. 2**DIM_BITS - 1.
 DIM_BITS = 20
 #: Bits of a byte offset inside a context's DRAM region.
@@ -52,6 +52,8 @@ class Config:
     addr_width: int = _param(40, "AXI4 address bits, 32..64")
     outstanding: int = _param(16, "AXI4 read (and write) bursts in flight, 1..64")
     queue_depth: int = _param(32, "entries of the load, execute and store queues, 2..64")
+    vector_lanes: int = _param(16, "most FP32 elements per clock of the vector unit, power of two, "
+                                   "1..64; no more than tile are used")
     write_buffer: int = _param(64, "beats that the DMA buffers before it issues a write, 4..512")
 
     def __post_init__(self):
@@ -72,6 +74,7 @@ class Config:
         self._range("addr_width", 32, 64)
         self._range("outstanding", 1, 64)
         self._range("queue_depth", 2, 64)
+        self._power("vector_lanes", 1, 64)
         self._power("write_buffer", 4, 512)
         self._capacity("spad_kib", self.spad_slots, self.spad_banks * max(1, 4 // self.spad_banks),
                        self.tile * self.tile * self.container / 8)
@@ -128,6 +131,18 @@ class Config:
     def pe_rows(self) -> int:
         """Rows of PEs: tile / dot_width."""
         return self.tile // self.dot_width
+
+    # --- vector unit ----------------------------------------------------------------------
+
+    @property
+    def lanes(self) -> int:
+        """FP32 lanes of the vector unit: vector_lanes, at most the largest power of two in tile."""
+        return min(self.vector_lanes, 1 << self.tile.bit_length() - 1)
+
+    @property
+    def chunks(self) -> int:
+        """Groups of `lanes` columns in a row; the last may be partly used."""
+        return _ceil_div(self.tile, self.lanes)
 
     # --- on-chip memory -------------------------------------------------------------------
 

@@ -10,6 +10,12 @@ from amaranth.lib import data, enum
 from hw.config import DIM_BITS, OFFSET_BITS
 
 INSTRUCTION_BYTES = 128
+#: Address registers; register 0 is always 0.
+ADDRESS_REGISTERS = 16
+#: Loops that can be open at a time.
+LOOP_DEPTH = 4
+#: Phases by which clocks are counted.
+PHASES = 32
 
 
 class Opcode(enum.Enum, shape=unsigned(8)):
@@ -20,6 +26,33 @@ class Opcode(enum.Enum, shape=unsigned(8)):
     CONVERT = 3  #: Y = X tile by tile, quantising, dequantising, requantising or copying.
     FENCE = 4  #: Wait until everything before it has finished, writes acknowledged.
     END = 5  #: As FENCE, then stop and raise the done interrupt.
+    VECTOR = 6  #: A function of FP32 tiles on the vector unit (Function).
+    LOOP = 7  #: Run the instructions up to the matching NEXT `m` times; 0 skips them.
+    NEXT = 8  #: End of a loop's body.
+    ADDRESS = 9  #: Address register `x_reg` = address register `w_reg` + `x_addr`.
+
+
+class Function(enum.Enum, shape=unsigned(5)):
+    """What VECTOR computes, or the epilogue of a GEMM or GRAD (docs/numerics.md)."""
+
+    NONE = 0  #: GEMM, GRAD: no epilogue.
+    ADD = 1  #: Y = X + W, element by element.
+    SUB = 2  #: Y = X - W.
+    MUL = 3  #: Y = X * W.
+    SCALE = 4  #: Y = X * scalar.
+    RELU = 5  #: Y = max(X, 0). Also an epilogue of GEMM.
+    RELU_GRAD = 6  #: Y = X where W > 0, else 0. Epilogue of GRAD: dX where the layer's X > 0.
+    BIAS = 7  #: Y = X + W, W one row. Epilogue of GEMM: the row is at dy_addr.
+    BIAS_RELU = 8  #: Y = max(X + W, 0), W one row. Epilogue of GEMM: the row is at dy_addr.
+    EXP = 9  #: Y = e to the power of X.
+    RECIP = 10  #: Y = 1 / X.
+    RSQRT = 11  #: Y = 1 / square root of X.
+    COLUMN_SUM = 12  #: Y, one row, = sums of the columns of X.
+    ROW_MEAN = 13  #: Y, one column, = sums of the rows of X, times scalar.
+    ROW_MAX = 14  #: Y, one column, = maxima of the rows of X.
+    SOFTMAX = 15  #: Y = (softmax of X's rows - W) * scalar; dW, one column, = cross-entropy.
+    MSE = 16  #: Y = (X - W) * scalar; dW, one column, = sums of (X - W)**2.
+    SGD = 17  #: Momentum W and weights dY from gradient X, both in place; Y is a copy of dY.
 
 
 class Order(enum.Enum, shape=unsigned(4)):
@@ -31,7 +64,7 @@ class Order(enum.Enum, shape=unsigned(4)):
     DW_MAJOR = 3  #: Both follow one column-major walk over blocks of dY.
 
 
-class Kind(enum.Enum, shape=unsigned(3)):
+class Kind(enum.Enum, shape=unsigned(4)):
     """Tensor kinds by which DRAM bytes are counted."""
 
     PROGRAM = 0  #: Instructions.
@@ -42,6 +75,10 @@ class Kind(enum.Enum, shape=unsigned(3)):
     DX = 5  #: Gradient of the input.
     DW = 6  #: Gradient of the weights.
     PARTIAL = 7  #: Partial sums that leave the accumulator.
+    BIAS = 8  #: Biases (epilogue of GEMM).
+    STATE = 9  #: Optimizer state: FP32 master weights and momentum.
+    TARGET = 10  #: Targets of the loss.
+    LOSS = 11  #: Losses.
 
 
 class Error(enum.Enum, shape=unsigned(8)):
@@ -64,38 +101,44 @@ WINDOW = data.StructLayout({"base": 16, "h_log2": 4, "w_log2": 4, "unused": 8})
 FIELDS = {
     "opcode": (8, "operation (Opcode)"),
     "order": (4, "GRAD: order of the tile operations (Order)"),
-    "x_row": (1, "GEMM, CONVERT: BFP images of X carry one exponent per row"),
-    "y_row": (1, "GEMM, CONVERT: a BFP result gets one exponent per row"),
-    "x_fp32": (1, "CONVERT: X is FP32, not BFP"),
+    "x_row": (1, "GEMM, CONVERT, VECTOR: BFP images of X carry one exponent per row"),
+    "y_row": (1, "GEMM, CONVERT, VECTOR: a BFP result gets one exponent per row"),
+    "x_fp32": (1, "CONVERT, VECTOR: X is FP32, not BFP"),
     "y_bfp": (1, "Y (dX in GRAD) is written as BFP, not FP32"),
     "dw_bfp": (1, "GRAD: dW is written as BFP, not FP32"),
     "stochastic": (1, "BFP results are rounded stochastically, not to nearest even"),
-    "y_off": (1, "GRAD: do not compute dX"),
-    "dw_off": (1, "GRAD: do not compute dW"),
+    "y_off": (1, "GRAD: do not compute dX; SOFTMAX, MSE, SGD: do not write Y"),
+    "dw_off": (1, "GRAD: do not compute dW; SOFTMAX, MSE: do not write the losses"),
     "y_accumulate": (1, "GEMM, GRAD: add to the FP32 Y (dX) that is in DRAM; needs y_bfp = 0"),
     "dw_accumulate": (1, "GRAD: add to the FP32 dW that is in DRAM; needs dw_bfp = 0"),
     "x_independent": (1, "X is not written by earlier instructions: load it without waiting"),
     "w_independent": (1, "the same of W"),
     "dy_independent": (1, "the same of dY"),
-    "unused0": (7, "zero"),
+    "function": (5, "VECTOR: what is computed; GEMM, GRAD: epilogue (Function)"),
+    "w_fp32": (1, "VECTOR: W is FP32, not BFP"),
+    "unused0": (1, "zero"),
     "config_hash": (32, "CONFIG_HASH of the configuration that the program is for"),
-    "m": (DIM_BITS, "M: rows of X, Y, dY, dX"),
-    "unused1": (32 - DIM_BITS, "zero"),
-    "n": (DIM_BITS, "N: columns of W, Y, dY, dW (CONVERT: columns of X and Y)"),
-    "unused2": (32 - DIM_BITS, "zero"),
-    "k": (DIM_BITS, "K: columns of X and dX, rows of W and dW (CONVERT: unused)"),
+    "m": (DIM_BITS, "M: rows of X, Y, dY, dX (LOOP: turns)"),
+    "phase": (5, "phase under which clocks are counted from here on"),
+    "unused1": (27 - DIM_BITS, "zero"),
+    "n": (DIM_BITS, "N: columns of W, Y, dY, dW (CONVERT, VECTOR: columns of X and Y)"),
+    "overlap": (4, "latest instructions of the other stream before this one that may be unfinished "
+                   "when it starts"),
+    "unused2": (28 - DIM_BITS, "zero"),
+    "k": (DIM_BITS, "K: columns of X and dX, rows of W and dW (CONVERT, VECTOR: unused)"),
     "unused3": (32 - DIM_BITS, "zero"),
-    "bm": (16, "block of M in tiles; 0 is all of it"),
+    "bm": (16, "block of M in tiles; 0 is all of it (LOOP: instructions of the body, NEXT "
+               "included)"),
     "bn": (16, "block of N in tiles; 0 is all of it"),
     "bk": (16, "block of K in tiles; 0 is all of it"),
-    "x_kind": (3, "CONVERT: tensor kind that X's bytes count as (Kind)"),
-    "unused4": (1, "zero"),
-    "y_kind": (3, "CONVERT: tensor kind that Y's bytes count as (Kind)"),
-    "unused11": (9, "zero"),
+    "x_kind": (4, "CONVERT, VECTOR: tensor kind that X's bytes count as (Kind)"),
+    "w_kind": (4, "VECTOR: the same of W"),
+    "dy_kind": (4, "VECTOR: the same of dY"),
+    "y_kind": (4, "CONVERT, VECTOR: the same of Y"),
     "salt": (32, "stochastic rounding: salt of Y's (dX's) hash; dW's is this plus 1"),
     "x_addr": (OFFSET_BITS, "first tile image of X"),
     "w_addr": (OFFSET_BITS, "first tile image of W"),
-    "dy_addr": (OFFSET_BITS, "first tile image of dY"),
+    "dy_addr": (OFFSET_BITS, "first tile image of dY (GEMM: of the bias)"),
     "y_addr": (OFFSET_BITS, "first tile image of Y (dX in GRAD)"),
     "dw_addr": (OFFSET_BITS, "first tile image of dW"),
     "y_part_addr": (OFFSET_BITS, "first FP32 image of Y's (dX's) spilled partial sums"),
@@ -112,7 +155,7 @@ FIELDS = {
     "w_window": (WINDOW, "scratchpad window of W"),
     "dy_window": (WINDOW, "scratchpad window of dY (interleaved: row panel, loaded by dX)"),
     "dy2_window": (WINDOW, "interleaved: scratchpad window of dY's column panel, loaded by dW"),
-    "y_window": (WINDOW, "accumulator window of Y (dX); staging slots in CONVERT"),
+    "y_window": (WINDOW, "accumulator window of Y (dX); staging slots in CONVERT and VECTOR"),
     "dw_window": (WINDOW, "accumulator window of dW"),
     "y_row0": (DIM_BITS, "stochastic rounding: global row of Y's (dX's) first element"),
     "unused6": (32 - DIM_BITS, "zero"),
@@ -122,7 +165,15 @@ FIELDS = {
     "unused8": (32 - DIM_BITS, "zero"),
     "dw_col0": (DIM_BITS, "stochastic rounding: global column of dW's first element"),
     "unused9": (32 - DIM_BITS, "zero"),
-    "unused10": (96, "zero"),
+    "e_window": (WINDOW, "accumulator slots for the epilogue's operand, at most 4 in all"),
+    "scalar": (32, "VECTOR: FP32 scalar"),
+    "x_reg": (4, "address register that is added to x_addr (ADDRESS: the one that is written)"),
+    "w_reg": (4, "the same of w_addr (ADDRESS: the one that is read)"),
+    "dy_reg": (4, "the same of dy_addr"),
+    "y_reg": (4, "the same of y_addr"),
+    "dw_reg": (4, "the same of dw_addr"),
+    "salt_reg": (4, "address register that is added to salt"),
+    "unused4": (8, "zero"),
 }
 
 INSTRUCTION = data.StructLayout({name: shape for name, (shape, _) in FIELDS.items()})

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hw.isa import Kind
+from hw.isa import PHASES, Kind
 
 #: ID register: "SOLS".
 ID = 0x534F4C53
@@ -47,8 +47,11 @@ STATIC = (
     Register("ERROR_ADDR", 0x030, "ro", "what the error is about: see the codes"),
     Register("ERROR_PC", 0x034, "ro", "offset of the instruction that was in the sequencer"),
     Register("EXCEPTIONS", 0x038, "w1c", "sticky: NONFINITE, a NaN or Inf was written in a result; "
-             "OVERFLOW, a finite sum became Inf", (("NONFINITE", 0), ("OVERFLOW", 1))),
+             "OVERFLOW, a finite sum or product became Inf", (("NONFINITE", 0), ("OVERFLOW", 1))),
     Register("COUNTERS_CLEAR", 0x03C, "wo", "any write sets all counters to zero"),
+    Register("LEARNING_RATE", 0x040, "rw", "SGD: learning rate, FP32"),
+    Register("MOMENTUM", 0x044, "rw", "SGD: momentum, FP32"),
+    Register("WEIGHT_DECAY", 0x048, "rw", "SGD: weight decay, FP32"),
 )
 
 #: Counters in order: (name, documentation).
@@ -66,13 +69,23 @@ COUNTERS = (
     ("ARRAY_STALL_ACC", "clocks in which it waits for the adder (same accumulator tile)"),
     ("ARRAY_IDLE", "clocks of CYCLES_TOTAL in which there is no operation to do"),
     ("OPERATIONS", "tile operations executed"),
+    ("VECTOR_BUSY", "clocks in which the vector unit works on a tile"),
+    ("VECTOR_OVERLAP", "clocks of VECTOR_BUSY in which a row enters the array"),
+    ("VECTOR_OPERATIONS", "vector commands executed"),
     *((f"READ_{k.name}", f"bytes read from DRAM, kind {k.name}") for k in Kind),
     *((f"WRITE_{k.name}", f"bytes written to DRAM, kind {k.name}") for k in Kind),
 )
 COUNTER_BASE = 0x100
+PHASE_BASE = 0x400
 
 REGISTERS = STATIC + tuple(
     Register(name, COUNTER_BASE + 8 * i, "ro", doc, words=2)
-    for i, (name, doc) in enumerate(COUNTERS))
+    for i, (name, doc) in enumerate(COUNTERS)) + tuple(
+    Register(f"PHASE_{name}_{p}", PHASE_BASE + 16 * p + offset, "ro", f"{doc} in phase {p}",
+             words=2)
+    for p in range(PHASES)
+    for name, offset, doc in (("CYCLES", 0, "clocks of CYCLES_TOTAL"),
+                              ("BUSY", 8, "clocks of ARRAY_BUSY")))
+assert COUNTER_BASE + 8 * len(COUNTERS) <= PHASE_BASE
 
 OFFSETS = {r.name: r.offset for r in REGISTERS}

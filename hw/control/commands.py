@@ -8,7 +8,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
 from hw.config import DIM_BITS, OFFSET_BITS, Config
-from hw.isa import Kind
+from hw.isa import Function, Kind
 
 
 class Destination(enum.Enum, shape=unsigned(2)):
@@ -19,6 +19,13 @@ class Destination(enum.Enum, shape=unsigned(2)):
     PROGRAM = 2  #: One instruction (INSTRUCTION_BYTES) to the decoder.
 
 
+class Source(enum.Enum, shape=unsigned(1)):
+    """Stream of commands; each has its own numbers (docs/architecture.md, "Ordering")."""
+
+    ARRAY = 0  #: GEMM and GRAD, with their epilogues.
+    VECTOR = 1  #: VECTOR and CONVERT.
+
+
 def load_command(cfg: Config) -> data.StructLayout:
     """Read one tile image (or instruction) from DRAM.
 
@@ -26,6 +33,7 @@ def load_command(cfg: Config) -> data.StructLayout:
     holds.
     """
     return data.StructLayout({
+        "source": Source,
         "dest": Destination,
         "kind": Kind,                # counter that the bytes go to
         "fp32": 1,                   # FP32 image (ACC only); else BFP
@@ -61,6 +69,7 @@ def store_command(cfg: Config) -> data.StructLayout:
     Elements at or beyond `rows` and `cols` count as +0.
     """
     return data.StructLayout({
+        "source": Source,
         "slot": cfg.acc_slot_bits,
         "kind": Kind,                # counter that the bytes go to
         "bfp": 1,                    # BFP image; else FP32
@@ -73,4 +82,28 @@ def store_command(cfg: Config) -> data.StructLayout:
         "salt": 32,
         "row0": DIM_BITS,            # global row and column of the tile's first element (hash)
         "col0": DIM_BITS,
+    })
+
+
+def vector_command(cfg: Config) -> data.StructLayout:
+    """One function on accumulator tiles (docs/architecture.md, "Vector unit").
+
+    Results replace operands: tile `a`, for SGD tiles `b` and `c`, for the functions that reduce
+    tile `t0` (losses: `t1`).
+    """
+    slot = cfg.acc_slot_bits
+    return data.StructLayout({
+        "source": Source,
+        "function": Function,
+        "turn": 2,                   # SOFTMAX: 0 maximum, 1 sum, 2 gradient and loss; else 0
+        "first": 1,                  # first tile of a reduction
+        "last": 1,                   # last tile of a reduction
+        "a": slot,                   # X
+        "b": slot,                   # W
+        "c": slot,                   # dY (SGD)
+        "t0": slot,                  # state of functions that reduce
+        "t1": slot,                  # more of it: SOFTMAX, MSE
+        "rows": cfg.count_bits,      # 1 .. T
+        "cols": cfg.count_bits,      # 1 .. T
+        "scalar": 32,
     })
