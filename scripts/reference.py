@@ -61,16 +61,23 @@ def isa_page() -> str:
             f"{table(['word', 'bits', 'field', 'width', 'meaning'], rows)}\n"
             "A window: tile (i, j) lives in slot `base + (i mod 2**h_log2) * 2**w_log2 + "
             f"(j mod 2**w_log2)`.\n\n{table(['bits', 'part'], window)}\n"
-            + "\n".join(enumeration(e) for e in (isa.Opcode, isa.Order, isa.Kind, isa.Error)))
+            + "\n".join(enumeration(e) for e in (isa.Opcode, isa.Function, isa.Order, isa.Kind,
+                                               isa.Error)))
 
 
 def registers_page() -> str:
     """docs/registers.md."""
     rows = []
     for r in regs.REGISTERS:
+        if r.offset >= regs.PHASE_BASE + 16:  # one phase stands for all
+            break
         bits = ", ".join(f"{n} = bit {i}" for n, i in r.bits)
         doc = r.doc + (f" ({bits})" if bits else "")
-        rows.append([f"0x{r.offset:03X}", f"`{r.name}`", r.access, 32 * r.words, doc])
+        name, where = f"`{r.name}`", f"0x{r.offset:03X}"
+        if r.offset >= regs.PHASE_BASE:
+            name, where = name.replace("_0", "_p"), f"{where} + 16 p"
+            doc = doc.replace("phase 0", f"phase p, 0 to {isa.PHASES - 1}")
+        rows.append([where, name, r.access, 32 * r.words, doc])
     return (f"{GENERATED}# Registers\n\nAXI4-Lite, 32-bit words, all strobes set. An access to no "
             "register, a write to a read-only one and a\npartial write answer SLVERR and change "
             "nothing. Counters are "
