@@ -1,243 +1,41 @@
-"""`python -m sw`: run one operation on a backend."""
+"""`python -m sw`: run operations, train networks and use them, on a backend."""
 
 import argparse
-import json
 import sys
-import tokenize
-import zipfile
-import zlib
-from pathlib import Path
 
-import numpy as np
-
-from hw.config import DIM_BITS, Config, ConfigError, load
-from hw.generate import add_config_arguments
-from hw.isa import Kind, Opcode
-from hw.regs import COUNTERS
-from sw.compiler.cost import Bus
+from hw.config import ConfigError
+from sw.commands import op
 from sw.compiler.layout import LayoutError
-from sw.compiler.planner import ORDERS, PlanError
-from sw.runtime.backends import BACKENDS, RunError, Timing, run
-from sw.runtime.operation import Operation, Request
-
-STALLS = tuple(name for name, _ in COUNTERS if name.startswith("ARRAY_"))
-
-
-class UsageError(Exception):
-    """A user's mistake, in one line."""
+from sw.compiler.planner import PlanError
+from sw.files import UsageError
+from sw.runtime.backends import RunError
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(prog="python -m sw", description="Run operations on the NPU.")
+    top = argparse.ArgumentParser(prog="python -m sw",
+                                  description="Run operations, or train networks, on the NPU.")
     commands = top.add_subparsers(dest="command", required=True)
-    op = commands.add_parser("op", help="run one GEMM or GRAD and check it")
-    op.add_argument("operation", choices=("gemm", "grad"), help="Y = X W, or dX and dW of it")
-    op.add_argument("--shape", nargs=3, type=int, required=True, metavar=("M", "K", "N"))
-    add_config_arguments(op)
-    op.add_argument("--order", choices=(*ORDERS, "auto", "paper"),
-                    help="grad: order of the tile operations (default auto: by cost)")
-    op.add_argument("--blocks", nargs=3, type=int, metavar=("BM", "BN", "BK"),
-                    help="blocks in tiles, 0 is all (default: by cost)")
-    op.add_argument("--exponents", choices=("square", "row"), default="square",
-                    help="one exponent per tile, or per row of X's and Y's tiles (gemm)")
-    op.add_argument("--rounding", choices=("even", "stochastic"), default="even")
-    op.add_argument("--result", choices=("fp32", "bfp"), default="fp32")
-    op.add_argument("--backend", choices=BACKENDS, default="golden",
-                    help="rtl is also compared with golden, word for word")
-    op.add_argument("--seed", type=int, default=0,
-                    help="of random matrices, stochastic rounding and stalls")
-    op.add_argument("--stall", type=float, default=0.0, metavar="P",
-                    help="rtl: probability that a bus channel pauses in a clock")
-    op.add_argument("--latency", type=int, default=100, metavar="L", help="memory latency, clocks")
-    op.add_argument("--bytes-per-cycle", type=int, default=0, metavar="B",
-                    help="memory bandwidth (default 0: no limit)")
-    op.add_argument("--data", metavar="IN.npz", help="matrices X, W and dY instead of random ones")
-    op.add_argument("--out", metavar="OUT.npz", help="write Y, or dX and dW, as float32")
-    op.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is stdout")
+    for command in (op,):
+        command.add_arguments(commands)
     return top
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0, 1 for a mismatch or a failed run, 2 for a user's mistake."""
+    """Exit status: 0, 1 for a mismatch or a failed run, 2 for a user's mistake, 130 for Ctrl-C."""
     args = parser().parse_args(argv)
     try:
-        return _op(args)
+        return args.run(args)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"sw {args.command}: {where}{error.strerror or error}", file=sys.stderr)
-        return 2
+        message, status = f"{where}{error.strerror or error}", 2
     except MemoryError:
-        print(f"sw {args.command}: these matrices take more memory than there is", file=sys.stderr)
-        return 2
+        message, status = "these matrices take more memory than there is", 2
     except (UsageError, ConfigError, PlanError, LayoutError) as error:
-        print(f"sw {args.command}: {error}", file=sys.stderr)
-        return 2
+        message, status = error, 2
     except RunError as error:
-        print(f"sw {args.command}: {error}", file=sys.stderr)
-        return 1
-
-
-def _check(args: argparse.Namespace):
-    """Refuse what argparse cannot see."""
-    for name, size in zip("MKN", args.shape, strict=True):
-        if not 1 <= size < 1 << DIM_BITS:
-            raise UsageError(f"{name} must be 1..{(1 << DIM_BITS) - 1}, not {size}")
-    if args.operation == "grad" and args.exponents == "row":
-        raise UsageError("--exponents row is for gemm: grad reads its operands by columns too")
-    if args.operation == "gemm" and args.order:
-        raise UsageError("--order is for grad: gemm has one order")
-    for name, low, high in (("seed", 0, 0xFFFFFFFF), ("stall", 0, 0.9), ("latency", 1, 0xFFFF),
-                            ("bytes_per_cycle", 0, 0xFFFF)):
-        value = getattr(args, name)
-        if not low <= value <= high:
-            raise UsageError(f"--{name.replace('_', '-')} must be {low}..{high}, not {value}")
-    if args.out == "-":
-        raise UsageError("--out must be a file, not standard output")
-    for path in (args.out, args.json):
-        if path and path != "-" and not Path(path).absolute().parent.is_dir():
-            raise UsageError(f"no directory for {path}")
-
-
-def _random_matrices(request: Request, seed: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(shape, np.float32) for name, shape in request.inputs.items()}
-
-
-def _read_matrices(request: Request, path: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            found = {name: data[name] for name in data.files}
-    except FileNotFoundError:
-        raise
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError, zlib.error,
-            RuntimeError, SyntaxError, tokenize.TokenError, OSError):
-        raise UsageError(f"{path} is no npz file of number arrays") from None
-    if not all(isinstance(value, np.ndarray) for value in found.values()):
-        raise UsageError(f"{path} is no npz file of number arrays")
-    matrices = {}
-    for name, shape in request.inputs.items():
-        if name not in found:
-            raise UsageError(f"{path} must hold {', '.join(request.inputs)}; {name} is missing")
-        value = found[name]
-        if value.shape != shape:
-            raise UsageError(f"{name} must be {shape[0]} x {shape[1]}, "
-                             f"not {' x '.join(map(str, value.shape)) or 'a scalar'}")
-        if value.dtype.kind not in "fiub":
-            raise UsageError(f"{name} must hold real numbers, not {value.dtype}")
-        with np.errstate(over="ignore"):
-            matrices[name] = value.astype(np.float32)
-    if extra := found.keys() - request.inputs.keys():
-        raise UsageError(f"{path} holds {', '.join(sorted(extra))}, which is no operand; "
-                         f"operands are {', '.join(request.inputs)}")
-    return matrices
-
-
-def _op(args: argparse.Namespace) -> int:
-    _check(args)
-    cfg = load(args.config, args.overrides)
-    m, k, n = args.shape
-    request = Request(opcode=Opcode[args.operation.upper()], m=m, k=k, n=n,
-                      row_exponents=args.exponents == "row",
-                      stochastic=args.rounding == "stochastic", bfp_result=args.result == "bfp")
-    operation = Operation(cfg, request, order=args.order or "auto",
-                          blocks=tuple(args.blocks) if args.blocks else None,
-                          bus=Bus(args.latency, args.bytes_per_cycle))
-    before = operation.image(_read_matrices(request, args.data) if args.data else
-                             _random_matrices(request, args.seed))
-    memory, outcomes = run("golden", cfg, before, operation.programs, seed=args.seed)
-    mismatch, match = None, None
-    if args.backend == "rtl":
-        golden_memory, golden_outcomes = memory, outcomes
-        memory, outcomes = run("rtl", cfg, before, operation.programs, seed=args.seed,
-                               timing=_timing(args, operation))
-        mismatch = _mismatch(operation, memory, golden_memory, outcomes, golden_outcomes)
-        match = mismatch is None
-    report = _report(args, cfg, operation, outcomes[-1].counters, match)
-    if args.out:
-        with open(args.out, "wb") as file:
-            np.savez(file, **operation.results(memory))
-    if args.json:
-        text = json.dumps(report, indent=2) + "\n"
-        if args.json == "-":
-            sys.stdout.write(text)
-        else:
-            Path(args.json).write_text(text)
-    if args.json != "-":
-        print(_table(report))
-    if mismatch:
-        print(f"sw op: the simulation differs from the golden model: {mismatch}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _timing(args: argparse.Namespace, operation: Operation) -> Timing:
-    tiles = [-(-size // operation.cfg.tile) for size in args.shape]
-    work = operation.plan.clocks + operation.size / 4
-    work += 2 * np.prod(tiles) * (4 * args.latency + 4 * operation.cfg.tile)
-    return Timing(latency=args.latency, bytes_per_cycle=args.bytes_per_cycle, stall=args.stall,
-                  stall_seed=args.seed, timeout_cycles=100_000 + int(10 * work / (1 - args.stall)))
-
-
-def _mismatch(operation, memory, golden_memory, outcomes, golden_outcomes) -> str | None:
-    """The first difference between simulation and golden model."""
-    different = np.flatnonzero(memory != golden_memory)
-    if len(different):
-        first = int(different[0])
-        return (f"byte {first:#x} ({operation.locate(first)}) is {memory[first]:#04x}, "
-                f"not {golden_memory[first]:#04x}; {len(different)} bytes differ")
-    for name, got, expected in zip(("quantising", "computing"), outcomes, golden_outcomes,
-                                   strict=True):
-        if found := got.differences(expected):
-            return f"{name}: {found[0]}"
-    return None
-
-
-def _report(args, cfg: Config, operation: Operation, counters: dict[str, int], match) -> dict:
-    m, k, n = args.shape
-    cycles = counters.get("CYCLES_OP")
-    products = m * k * n * (2 if args.operation == "grad" else 1)
-    blocks = operation.plan.fields
-    return {
-        "operation": args.operation, "shape": [m, k, n], "config": args.config,
-        "overrides": args.overrides, "backend": args.backend,
-        "order": operation.order.name.lower().replace("_", "-") if args.operation == "grad"
-        else None,
-        "blocks": [blocks[f"b{d}"] for d in "mnk"],
-        "cycles": cycles,
-        "cycles_total": counters.get("CYCLES_TOTAL"),
-        "cycles_planned": round(operation.plan.clocks),
-        "utilisation": products / (cfg.tile**2 * cycles) if cycles else None,
-        "dram_bytes": {way.lower(): {kind.name: counters[f"{way}_{kind.name}"] for kind in Kind
-                                     if counters[f"{way}_{kind.name}"]}
-                       for way in ("READ", "WRITE")},
-        "stalls": {name: counters[name] for name in STALLS if name in counters} or None,
-        "operations": counters["OPERATIONS"],
-        "nonfinite_tiles": counters["NONFINITE_TILES"],
-        "match": match,
-    }
-
-
-def _table(report: dict) -> str:
-    """The report for people."""
-    rows = [("operation", f"{report['operation']} {' x '.join(map(str, report['shape']))} on "
-                          f"{' '.join([report['config'], *report['overrides']])}"),
-            ("blocks", " ".join(str(b) if b else "all" for b in report["blocks"]) + " tiles")]
-    if report["order"]:
-        rows.append(("order", report["order"]))
-    rows.append(("tile operations", f"{report['operations']:,}"))
-    rows.append(("clocks planned", f"{report['cycles_planned']:,}"))
-    if report["cycles"]:
-        rows += [("clocks", f"{report['cycles']:,} (program {report['cycles_total']:,})"),
-                 ("utilisation", f"{report['utilisation']:.1%}")]
-    for way, kinds in report["dram_bytes"].items():
-        rows.append((f"bytes {way}", ", ".join(f"{k} {v:,}" for k, v in kinds.items())))
-    if report["stalls"]:
-        rows.append(("clocks of the array", ", ".join(
-            f"{name.removeprefix('ARRAY_').lower().replace('_', ' ')} {v:,}"
-            for name, v in report["stalls"].items() if v)))
-    if report["nonfinite_tiles"]:
-        rows.append(("tiles with NaN or Inf", f"{report['nonfinite_tiles']:,}"))
-    if report["match"] is not None:
-        rows.append(("golden model", "equal" if report["match"] else "DIFFERS"))
-    return "\n".join(f"{name:22}{value}" for name, value in rows)
+        message, status = error, 1
+    except KeyboardInterrupt:
+        message, status = "interrupted", 130
+    print(f"sw {args.command}: {message}", file=sys.stderr)
+    return status

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sw import cli
+from sw.commands import op
 from sw.runtime import backends
 
 BASE = ["--shape", "9", "6", "7", "--config", "tiny"]
@@ -119,7 +120,7 @@ def spoil_bus(memory, outcomes):
     (spoil_bus, "quantising: wlast misplaced"),
     (None, None)])
 def test_rtl_is_compared_with_golden(capsys, monkeypatch, spoil, message):
-    monkeypatch.setattr(cli, "run", Rtl(spoil or (lambda memory, outcomes: None)))
+    monkeypatch.setattr(op, "run", Rtl(spoil or (lambda memory, outcomes: None)))
     status, out, err = call(capsys, "op", "gemm", *BASE, "--backend", "rtl", "--json", "-")
     report = json.loads(out)
     assert report["match"] is (message is None)
