@@ -49,6 +49,38 @@ def add(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
     return result, bool(overflow.any())
 
 
+def mul(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
+    """FP32 product of canonical numbers, and whether a finite product overflowed."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        result = np.asarray(a * b)
+    magnitude = np.abs(result)
+    if (magnitude == TINY).any():  # IEEE 754 rounds up to it from 2**-150 below, round24 from half
+        with np.errstate(invalid="ignore"):
+            result = np.asarray(round24(np.multiply(a, b, dtype=np.float64)))
+        magnitude = np.abs(result)
+    result[magnitude < TINY] = 0
+    finite = np.isfinite(magnitude)
+    if finite.all():
+        return result, False
+    result[np.isnan(magnitude)] = NAN
+    return result, bool((np.isinf(result) & np.isfinite(a) & np.isfinite(b)).any())
+
+
+def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The larger of canonical numbers; NaN if one is NaN."""
+    return np.maximum(a, b)
+
+
+def relu(a: np.ndarray) -> np.ndarray:
+    """max(a, 0)."""
+    return np.maximum(a, np.float32(0))
+
+
+def relu_grad(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """`a` where b > 0, NaN where b is NaN, else +0."""
+    return np.where(b > 0, a, np.where(np.isnan(b), NAN, np.float32(0)))
+
+
 def random_bits(seed: int, salt: int, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
     """The 16 stochastic bits R (uint16) of the elements at global `rows` and `cols` (broadcast)."""
     def half(value, shift):
