@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hw.config import load
-from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Opcode, Order
+from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Function, Kind, Opcode, Order
 from sw.compiler.assembler import AssemblyError, assemble, disassemble, instruction, window
 from sw.golden.decode import decode
 
@@ -45,6 +45,10 @@ def test_disassembly_is_readable():
     assert first == (f"0x0000  GRAD order=DX_MAJOR y_bfp=1 config_hash={CFG.hash:#x} m=5 "
                      "x_addr=0x1000 dw_window=3+4x2")
     assert last == f"0x0080  END config_hash={CFG.hash:#x}"
+    text = disassemble(instruction(CFG, Opcode.VECTOR, function=Function.SGD, dy_kind=Kind.STATE,
+                                   salt_reg=3, overlap=2))
+    assert text == (f"0x0000  VECTOR function=SGD config_hash={CFG.hash:#x} overlap=2 "
+                    "dy_kind=STATE salt_reg=3")
     assert disassemble(bytes([99]) + bytes(127)) == "0x0000  99?"
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from hw.config import Config
-from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Kind, Opcode, Order
+from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Function, Kind, Opcode, Order
 
-_NAMES = {"opcode": Opcode, "order": Order, "x_kind": Kind, "y_kind": Kind}
+_NAMES = {"opcode": Opcode, "order": Order, "function": Function,
+          **{f"{operand}_kind": Kind for operand in ("x", "w", "dy", "y")}}
 
 
 class AssemblyError(ValueError):
