@@ -1,4 +1,4 @@
-"""The sequencer: expands one instruction into tile commands, tracking residency in hardware.
+"""The array stream's sequencer: expands GEMM and GRAD into tile commands, tracking residency.
 
 Implements the orders of IGO (MICRO 2023) as loop nests over one lookup mechanism
 (docs/architecture.md, "Sequencer").
@@ -10,32 +10,19 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, OFFSET_BITS, Config
 from hw.control.address import TileAddress
-from hw.control.commands import Destination, exec_command, load_command, store_command
-from hw.control.numbers import LOW_BITS, NUMBER_BITS, age, reached
+from hw.control.commands import Destination, Source
+from hw.control.epilogue import EpilogueOperand
+from hw.control.numbers import LOW_BITS, NUMBER_BITS, Fence, age, reached
+from hw.control.queued import queued_exec, queued_load, queued_store, queued_vector
 from hw.control.walker import Walker
-from hw.isa import INSTRUCTION, Kind, Opcode, Order
+from hw.isa import INSTRUCTION, Function, Kind, Order
 from hw.lib.ram import Ram
 
 #: Bits of the counter of instructions by which tags become invalid.
 EPOCH_BITS = 8
-
-
-def queued_load(cfg: Config) -> data.StructLayout:
-    """A load and the numbers it waits for: operations read, stores read, stores done."""
-    return data.StructLayout({"cmd": load_command(cfg), "exec_read": NUMBER_BITS,
-                              "store_read": NUMBER_BITS, "store_done": NUMBER_BITS})
-
-
-def queued_exec(cfg: Config) -> data.StructLayout:
-    """An operation and the numbers it waits for: loads done, stores read."""
-    return data.StructLayout({"cmd": exec_command(cfg), "load_done": NUMBER_BITS,
-                              "store_read": NUMBER_BITS})
-
-
-def queued_store(cfg: Config) -> data.StructLayout:
-    """A store and the numbers it waits for: operations done, loads done."""
-    return data.StructLayout({"cmd": store_command(cfg), "exec_done": NUMBER_BITS,
-                              "load_done": NUMBER_BITS})
+#: Queues, and the events of the units that commands wait for.
+QUEUES = ("load", "exec", "vector", "store")
+EVENTS = ("load_done", "exec_read", "exec_done", "vector_done", "store_read", "store_done")
 
 
 class Purpose(enum.Enum, shape=unsigned(3)):
@@ -44,26 +31,29 @@ class Purpose(enum.Enum, shape=unsigned(3)):
     OPERAND = 0  #: Load of A or B.
     SPILL = 1  #: Store of the partial sums that are in the way.
     ACC = 2  #: Load of the accumulator tile.
-    RESULT = 3  #: Store of a result.
+    EPILOGUE = 3  #: Load of the epilogue's operand.
+    RESULT = 4  #: Store of a result.
 
 
 class Sequencer(wiring.Component):
-    """Turns GEMM, GRAD and CONVERT into load, execute and store commands, in program order.
+    """Turns GEMM and GRAD into load, execute, vector and store commands, in program order.
 
     Four clocks for an operation that finds its operands, four or five more for every load, spill
-    or store it causes. After reset it clears its directories (`ready` is low), one slot a clock.
+    or store it causes, one for an epilogue. After reset it clears its directories (`ready` is
+    low), one slot a clock.
 
     Members
     -------
-    ready : Out(1), can take an instruction
-    start : In(1), take `instr` (checked by the decoder, stable until `ready` is high again)
+    ready : Out(1), can take an instruction: all commands of the one before are queued
+    start : In(1), take `instr` (checked by the decoder) and the sizes
     instr : In(INSTRUCTION)
     count_{m,n,k}, rest_{m,n,k} : In, sizes in tiles and valid elements of the last tile
     region_size : In(32), bytes
-    load, exec, store : Out(stream) of queued commands
+    load, exec, vector, store : Out(stream) of queued commands
     *_issued : Out(24), number of the last command queued
-    load_done, exec_read, exec_done, store_read, store_done : In(24), numbers reached
-    bad_address : Out(1), pulse: an image would leave the region; the instruction is abandoned
+    load_done, exec_read, exec_done, vector_done, store_read, store_done : In(24), numbers reached
+    bad_address : Out(1), an image would leave the region; the instruction is abandoned, and the
+        sequencer stays as it is until reset
     bad_offset : Out(32), its offset
     """
 
@@ -76,38 +66,36 @@ class Sequencer(wiring.Component):
             "region_size": In(OFFSET_BITS),
             "load": Out(stream.Signature(queued_load(cfg))),
             "exec": Out(stream.Signature(queued_exec(cfg))),
+            "vector": Out(stream.Signature(queued_vector(cfg))),
             "store": Out(stream.Signature(queued_store(cfg))),
-            **{f"{q}_issued": Out(NUMBER_BITS) for q in ("load", "exec", "store")},
-            **{n: In(NUMBER_BITS) for n in ("load_done", "exec_read", "exec_done", "store_read",
-                                            "store_done")},
+            **{f"{q}_issued": Out(NUMBER_BITS) for q in QUEUES},
+            **{e: In(NUMBER_BITS) for e in EVENTS},
             "bad_address": Out(1), "bad_offset": Out(OFFSET_BITS),
         })
 
     def elaborate(self, platform):
         m = Module()
-        cfg, i = self.cfg, self.instr
+        cfg = self.cfg
         index = unsigned(cfg.index_bits)
+
+        # --- the instruction ---------------------------------------------------------------------
+        i = Signal(INSTRUCTION, reset_less=True)
+        size = {f"{s}_{d}": Signal.like(getattr(self, f"{s}_{d}"), name=f"own_{s}_{d}",
+                                        reset_less=True)
+                for s in ("count", "rest") for d in "mnk"}
+        with m.If(self.start):
+            m.d.sync += [i.eq(self.instr), *(s.eq(getattr(self, n)) for n, s in size.items())]
 
         # --- position in the loops ---------------------------------------------------------------
         m.submodules.walker = walker = Walker(cfg)
         advance = Signal()
-        grad = Signal()
-        convert = Signal()
-        m.d.comb += [
-            walker.start.eq(self.start), walker.next.eq(advance), walker.instr.eq(i),
-            grad.eq(i.opcode == Opcode.GRAD.value), convert.eq(i.opcode == Opcode.CONVERT.value),
-        ]
-        for d in "mnk":
-            for size in (f"count_{d}", f"rest_{d}"):
-                m.d.comb += getattr(walker, size).eq(getattr(self, size))
-        pos, last, valid = ({d: getattr(walker, f"{prefix}{d}") for d in "mnk"}
-                            for prefix in ("", "last_", "valid_"))
+        started = Signal()
+        m.d.sync += started.eq(self.start)
+        m.d.comb += [walker.start.eq(started), walker.next.eq(advance), walker.instr.eq(i),
+                     *(getattr(walker, n).eq(s) for n, s in size.items())]
         is_dw, is_dx = walker.is_dw, walker.is_dx
 
         # --- the operation acc(i, j) += A(i, r) B(r, j) ------------------------------------------
-        def by_output(y, dx, dw):
-            return Mux(is_dw, dw, Mux(is_dx, dx, y))
-
         second = Signal()  # looking up B, not A
         alternate = Signal()  # in the other dY window
         reprobe = Signal()  # in the first dY window again: a miss in both
@@ -117,29 +105,15 @@ class Sequencer(wiring.Component):
         col_of = Signal(index)
         m.d.comb += [
             want_dy.eq(Mux(second, is_dw, is_dx)), want_w.eq(second & ~is_dw),
-            row_of.eq(Mux(want_w, pos["k"], pos["m"])),
-            col_of.eq(Mux(want_dy | want_w, pos["n"], pos["k"])),
+            row_of.eq(Mux(want_w, walker.k, walker.m)),
+            col_of.eq(Mux(want_dy | want_w, walker.n, walker.k)),
         ]
-        acc_i = Signal(index)
-        acc_j = Signal(index)
-        first_r = Signal()
-        last_r = Signal()
-        acc_rows = Signal(cfg.count_bits)
-        acc_cols = Signal(cfg.count_bits)
         result = {f: Signal(INSTRUCTION[f"y_{f}"].shape, name=f"result_{f}")
                   for f in ("addr", "pitch", "part_addr", "part_pitch", "window", "bfp",
                             "accumulate", "row0", "col0")}
-        m.d.comb += [
-            acc_i.eq(by_output(pos["m"], pos["m"], pos["k"])),
-            acc_j.eq(by_output(pos["n"], pos["k"], pos["n"])),
-            first_r.eq(by_output(pos["k"], pos["n"], pos["m"]) == 0),
-            last_r.eq(by_output(last["k"], last["n"], last["m"])),
-            acc_rows.eq(by_output(valid["m"], valid["m"], valid["k"])),
-            acc_cols.eq(by_output(valid["n"], valid["k"], valid["n"])),
-            *(s.eq(Mux(is_dw, i[f"dw_{f}"], i[f"y_{f}"])) for f, s in result.items()),
-        ]
         result_kind = Signal(Kind)
-        m.d.comb += result_kind.eq(Mux(convert, i.y_kind, by_output(Kind.Y, Kind.DX, Kind.DW)))
+        m.d.comb += [*(s.eq(Mux(is_dw, i[f"dw_{f}"], i[f"y_{f}"])) for f, s in result.items()),
+                     result_kind.eq(Mux(is_dw, Kind.DW, Mux(is_dx, Kind.DX, Kind.Y)))]
 
         # --- directories -------------------------------------------------------------------------
         entry_layout = data.StructLayout({
@@ -174,27 +148,35 @@ class Sequencer(wiring.Component):
             use_dy2.eq(both_dy & (is_dw ^ alternate)),
             a_window.eq(Mux(is_dx, dy_window, i.x_window)),
             b_window.eq(Mux(is_dw, dy_window, i.w_window)),
-            a_probe.eq(slot_of(a_window, pos["m"], Mux(is_dx, pos["n"], pos["k"]),
+            a_probe.eq(slot_of(a_window, walker.m, Mux(is_dx, walker.n, walker.k),
                                cfg.spad_slot_bits)),
-            b_probe.eq(slot_of(b_window, Mux(is_dw, pos["m"], pos["k"]), pos["n"],
+            b_probe.eq(slot_of(b_window, Mux(is_dw, walker.m, walker.k), walker.n,
                                cfg.spad_slot_bits)),
         ]
         probe = Mux(second, b_probe, a_probe)
         acc_slot = Signal(cfg.acc_slot_bits)
-        m.d.comb += acc_slot.eq(slot_of(result["window"], acc_i, acc_j, cfg.acc_slot_bits))
+        m.d.comb += acc_slot.eq(slot_of(result["window"], walker.row, walker.col,
+                                        cfg.acc_slot_bits))
 
-        # --- numbers of the commands to come -----------------------------------------------------
+        # --- numbers -----------------------------------------------------------------------------
+        for queue in QUEUES:
+            port, issued = getattr(self, queue), getattr(self, f"{queue}_issued")
+            with m.If(port.valid & port.ready):
+                m.d.sync += issued.eq(issued + 1)
+        # Stores and vector commands before this instruction.
+        m.submodules.stores_before = stores_before = Fence()
+        m.submodules.vectors_before = vectors_before = Fence()
+        m.d.comb += [
+            stores_before.start.eq(self.start), stores_before.issued.eq(self.store_issued),
+            stores_before.done.eq(self.store_done),
+            vectors_before.start.eq(self.start), vectors_before.issued.eq(self.vector_issued),
+            vectors_before.done.eq(self.vector_done),
+        ]
         exec_next = Signal(NUMBER_BITS)
         load_next = Signal(NUMBER_BITS)
         store_next = Signal(NUMBER_BITS)
         m.d.comb += [exec_next.eq(self.exec_issued + 1), load_next.eq(self.load_issued + 1),
                      store_next.eq(self.store_issued + 1)]
-        fence = Signal(NUMBER_BITS)  # stores before this instruction
-        fenced = Signal()  # they are done
-        with m.If(self.start):
-            m.d.sync += [fence.eq(self.store_issued), fenced.eq(0)]
-        with m.Elif(reached(self.store_done, fence)):
-            m.d.sync += fenced.eq(1)
         # Loads that the operation waits for: the youngest, by age.
         load_age = Signal(LOW_BITS)
         acc_store_age = Signal(LOW_BITS)
@@ -207,11 +189,13 @@ class Sequencer(wiring.Component):
         wait_acc_exec = Signal(NUMBER_BITS)
         wait_old_exec = Signal(NUMBER_BITS)
         entry_load = Signal(NUMBER_BITS)
+        slot_store = Signal(NUMBER_BITS)
         m.d.comb += [
             load_age.eq(age(self.load_issued, self.load_done, entry.load)),
             entry_load.eq(self.load_issued - load_age),
             old_exec_age.eq(age(self.exec_issued, self.exec_read, entry.last_exec)),
             acc_store_age.eq(age(self.store_issued, self.store_read, acc_entry.last_store)),
+            slot_store.eq(self.store_issued - acc_store_age),
             acc_spill_age.eq(age(self.store_issued, self.store_done, acc_entry.last_spill)),
             acc_exec_age.eq(age(self.exec_issued, self.exec_done, acc_entry.last_exec)),
         ]
@@ -219,118 +203,146 @@ class Sequencer(wiring.Component):
         def later(a, b):
             return Mux(reached(a, b), a, b)
 
-        # --- address of a tile image -------------------------------------------------------------
+        # --- epilogue ----------------------------------------------------------------------------
+        bias = Signal()
+        relu_grad = Signal()
+        has_epilogue = Signal()  # of the present result
+        m.submodules.operand = operand = EpilogueOperand(cfg)
+        m.d.comb += [
+            bias.eq((i.function == Function.BIAS.value)
+                    | (i.function == Function.BIAS_RELU.value)),
+            relu_grad.eq(i.function == Function.RELU_GRAD.value),
+            has_epilogue.eq((i.function != Function.NONE.value) & ~is_dw),
+            operand.start.eq(self.start), operand.window.eq(i.e_window),
+            operand.row.eq(Mux(bias, 0, walker.row)), operand.col.eq(walker.col),
+            operand.load_issued.eq(self.load_issued), operand.load_done.eq(self.load_done),
+            operand.vector_issued.eq(self.vector_issued),
+            operand.vector_done.eq(self.vector_done),
+        ]
+
+        # --- commands and addresses by purpose ---------------------------------------------------
         m.submodules.image = image = TileAddress(cfg)
         purpose = Signal(Purpose)
         steps = Signal(range(image.LATENCY))  # clocks until the address is there
         old_i = Signal(index)  # row and column of the tile to be spilled
         old_j = Signal(index)
-        m.d.comb += [image.i.eq(acc_i), image.j.eq(acc_j), image.fp32.eq(1),
-                     image.base.eq(result["part_addr"]), image.pitch.eq(result["part_pitch"]),
-                     image.region_size.eq(self.region_size)]
+        load, vector, store = self.load.p, self.vector.p, self.store.p
+        m.d.comb += [
+            image.i.eq(walker.row), image.j.eq(walker.col), image.fp32.eq(1),
+            image.base.eq(result["addr"]), image.pitch.eq(result["pitch"]),
+            image.region_size.eq(self.region_size),
+            load.cmd.source.eq(Source.ARRAY), load.cmd.dest.eq(Destination.ACC),
+            load.cmd.fp32.eq(image.fp32), load.cmd.slot.eq(acc_slot),
+            load.cmd.rows.eq(walker.rows), load.cmd.cols.eq(walker.cols),
+            load.cmd.addr.eq(image.address),
+            load.exec_read.eq(self.exec_read), load.store_read.eq(self.store_read),
+            load.store_done.eq(self.store_done), load.vector_done.eq(self.vector_done),
+            store.cmd.source.eq(Source.ARRAY), store.cmd.slot.eq(acc_slot),
+            store.cmd.bfp.eq(~image.fp32), store.cmd.row_exp.eq(i.y_row),
+            store.cmd.stochastic.eq(i.stochastic), store.cmd.addr.eq(image.address),
+            store.cmd.rows.eq(walker.rows), store.cmd.cols.eq(walker.cols),
+            store.cmd.salt.eq(i.salt + is_dw),
+            store.cmd.row0.eq((result["row0"] + walker.row * cfg.tile)[:DIM_BITS]),
+            store.cmd.col0.eq((result["col0"] + walker.col * cfg.tile)[:DIM_BITS]),
+            store.load_done.eq(self.load_done),
+            store.exec_done.eq(self.exec_issued), store.vector_done.eq(self.vector_done),
+        ]
         with m.Switch(purpose):
             with m.Case(Purpose.OPERAND):
-                m.d.comb += [image.i.eq(row_of), image.j.eq(col_of), image.fp32.eq(0)]
-                with m.If(want_dy):
-                    m.d.comb += [image.base.eq(i.dy_addr), image.pitch.eq(i.dy_pitch)]
-                with m.Elif(want_w):
-                    m.d.comb += [image.base.eq(i.w_addr), image.pitch.eq(i.w_pitch)]
-                with m.Else():
-                    m.d.comb += [image.base.eq(i.x_addr), image.pitch.eq(i.x_pitch)]
+                m.d.comb += [
+                    image.i.eq(row_of), image.j.eq(col_of), image.fp32.eq(0),
+                    load.cmd.dest.eq(Destination.SPAD), load.cmd.slot.eq(probe),
+                    load.cmd.row_exp.eq(i.x_row & ~is_dx & ~is_dw & ~want_w),
+                    load.cmd.rows.eq(Mux(want_w, walker.valid_k, walker.valid_m)),
+                    load.cmd.cols.eq(Mux(want_dy | want_w, walker.valid_n, walker.valid_k)),
+                    load.exec_read.eq(wait_old_exec),
+                ]
+                for wanted, name, kind in ((want_dy, "dy", Kind.DY), (want_w, "w", Kind.W),
+                                           (~want_dy & ~want_w, "x", Kind.X)):
+                    with m.If(wanted):
+                        m.d.comb += [image.base.eq(i[f"{name}_addr"]), load.cmd.kind.eq(kind),
+                                     image.pitch.eq(i[f"{name}_pitch"])]
+                        with m.If(~i[f"{name}_independent"]):
+                            m.d.comb += load.store_done.eq(stores_before.number)
             with m.Case(Purpose.SPILL):
-                m.d.comb += [image.i.eq(old_i), image.j.eq(old_j)]
+                ends = [old + 1 == count for old, count in (
+                    (old_i, Mux(is_dw, size["count_k"], size["count_m"])),
+                    (old_j, Mux(is_dx, size["count_k"], size["count_n"])))]
+                m.d.comb += [
+                    image.i.eq(old_i), image.j.eq(old_j),
+                    image.base.eq(result["part_addr"]), image.pitch.eq(result["part_pitch"]),
+                    store.cmd.kind.eq(Kind.PARTIAL), store.exec_done.eq(wait_acc_exec),
+                    store.cmd.rows.eq(Mux(ends[0], Mux(is_dw, size["rest_k"], size["rest_m"]),
+                                          cfg.tile)),
+                    store.cmd.cols.eq(Mux(ends[1], Mux(is_dx, size["rest_k"], size["rest_n"]),
+                                          cfg.tile)),
+                ]
             with m.Case(Purpose.ACC):
-                with m.If(convert):
-                    m.d.comb += [image.base.eq(i.x_addr), image.pitch.eq(i.x_pitch),
-                                 image.fp32.eq(i.x_fp32)]
-                with m.Elif(first_r):
-                    m.d.comb += [image.base.eq(result["addr"]), image.pitch.eq(result["pitch"])]
+                m.d.comb += [load.cmd.kind.eq(result_kind), load.store_read.eq(wait_store),
+                             load.store_done.eq(stores_before.number),
+                             load.vector_done.eq(vectors_before.number)]
+                with m.If(~walker.first):
+                    m.d.comb += [
+                        image.base.eq(result["part_addr"]), image.pitch.eq(result["part_pitch"]),
+                        load.cmd.kind.eq(Kind.PARTIAL), load.store_done.eq(wait_spill),
+                    ]
+            with m.Case(Purpose.EPILOGUE):
+                m.d.comb += [
+                    image.i.eq(operand.row), image.fp32.eq(bias),
+                    image.base.eq(Mux(bias, i.dy_addr, i.x_addr)),
+                    image.pitch.eq(Mux(bias, i.dy_pitch, i.x_pitch)),
+                    load.cmd.kind.eq(Mux(bias, Kind.BIAS, Kind.X)),
+                    load.cmd.slot.eq(operand.slot), load.vector_done.eq(operand.wait_vector),
+                    load.store_read.eq(stores_before.number),
+                ]
+                with m.If(bias):
+                    m.d.comb += load.cmd.rows.eq(1)
+                with m.If(~Mux(bias, i.dy_independent, i.x_independent)):
+                    m.d.comb += load.store_done.eq(stores_before.number)
             with m.Case(Purpose.RESULT):
-                m.d.comb += [image.base.eq(result["addr"]), image.pitch.eq(result["pitch"]),
-                             image.fp32.eq(~result["bfp"])]
+                m.d.comb += [image.fp32.eq(~result["bfp"]), store.cmd.kind.eq(result_kind),
+                             store.cmd.final.eq(1)]
+                with m.If(has_epilogue):
+                    m.d.comb += store.vector_done.eq(self.vector_issued)
 
         spilled = Signal()  # the present operation has queued its spill
         loaded = Signal()  # and the load of its accumulator tile
         fresh = ~spilled & ~loaded
-        match = acc_entry.valid & (acc_entry.row == acc_i) & (acc_entry.col == acc_j)
-        slot_store = Signal(NUMBER_BITS)
-        m.d.comb += slot_store.eq(self.store_issued - acc_store_age)
-
-        # --- commands ----------------------------------------------------------------------------
-        load, store, execute = self.load.p, self.store.p, self.exec.p
+        match = acc_entry.valid & (acc_entry.row == walker.row) & (acc_entry.col == walker.col)
+        execute = self.exec.p
         a_slot = Signal(cfg.spad_slot_bits)
         b_slot = Signal(cfg.spad_slot_bits)
         b_hit = Signal()
         previous_b = Signal(cfg.spad_slot_bits)
         previous_col = Signal()
         previous_ok = Signal()
-        to_acc = purpose == Purpose.ACC
-        operand_rows = Mux(want_w, valid["k"], valid["m"])
-        operand_cols = Mux(want_dy | want_w, valid["n"], valid["k"])
-        independent = Mux(want_dy, i.dy_independent,
-                          Mux(want_w, i.w_independent, i.x_independent))
-        unordered = Mux(to_acc, convert & i.x_independent, independent)
-        after_fence = Mux(unordered | fenced, self.store_done, fence)
-        acc_kind = Mux(convert, i.x_kind, Mux(first_r, result_kind.as_value(),
-                                              Kind.PARTIAL.value))
         m.d.comb += [
-            load.cmd.dest.eq(Mux(to_acc, Destination.ACC, Destination.SPAD)),
-            load.cmd.kind.eq(Mux(to_acc, acc_kind, Mux(want_dy, Kind.DY, Mux(want_w, Kind.W,
-                                                                             Kind.X)))),
-            load.cmd.fp32.eq(image.fp32),
-            load.cmd.row_exp.eq(i.x_row & ~grad & ~want_w),
-            load.cmd.slot.eq(Mux(to_acc, acc_slot, probe)),
-            load.cmd.rows.eq(Mux(to_acc, acc_rows, operand_rows)),
-            load.cmd.cols.eq(Mux(to_acc, acc_cols, operand_cols)),
-            load.cmd.addr.eq(image.address),
-            load.exec_read.eq(Mux(to_acc, self.exec_read, wait_old_exec)),
-            load.store_read.eq(Mux(to_acc, wait_store, self.store_read)),
-            load.store_done.eq(Mux(to_acc & ~first_r & ~convert, wait_spill, after_fence)),
             execute.cmd.a_slot.eq(a_slot), execute.cmd.a_col.eq(is_dw),
             execute.cmd.b_slot.eq(b_slot), execute.cmd.b_col.eq(is_dx),
             execute.cmd.b_reuse.eq(previous_ok & b_hit & (previous_b == b_slot)
                                    & (previous_col == is_dx)),
-            execute.cmd.acc_slot.eq(acc_slot), execute.cmd.rows.eq(acc_rows),
+            execute.cmd.acc_slot.eq(acc_slot), execute.cmd.rows.eq(walker.rows),
+            execute.cmd.overwrite.eq(~(match | loaded)),
             execute.load_done.eq(wait_load),
             execute.store_read.eq(Mux(fresh, slot_store, wait_store)),
+            execute.vector_done.eq(vectors_before.number),
+            vector.cmd.source.eq(Source.ARRAY), vector.cmd.function.eq(i.function),
+            vector.cmd.a.eq(acc_slot), vector.cmd.b.eq(operand.slot),
+            vector.cmd.rows.eq(walker.rows), vector.cmd.cols.eq(walker.cols),
+            vector.exec_done.eq(self.exec_issued), vector.store_read.eq(self.store_read),
+            vector.load_done.eq(Mux(operand.hit, operand.wait_load, self.load_done)),
         ]
-        spill = purpose == Purpose.SPILL
-        old_last = [(old + 1) == count for old, count in
-                    ((old_i, Mux(is_dw, self.count_k, self.count_m)),
-                     (old_j, Mux(is_dx, self.count_k, self.count_n)))]
-        rest_i = Mux(is_dw, self.rest_k, self.rest_m)
-        rest_j = Mux(is_dx, self.rest_k, self.rest_n)
-        m.d.comb += [
-            store.cmd.slot.eq(acc_slot),
-            store.cmd.kind.eq(Mux(spill, Kind.PARTIAL.value, result_kind.as_value())),
-            store.cmd.bfp.eq(~image.fp32), store.cmd.row_exp.eq(i.y_row),
-            store.cmd.stochastic.eq(i.stochastic), store.cmd.final.eq(~spill),
-            store.cmd.rows.eq(Mux(spill, Mux(old_last[0], rest_i, cfg.tile), acc_rows)),
-            store.cmd.cols.eq(Mux(spill, Mux(old_last[1], rest_j, cfg.tile), acc_cols)),
-            store.cmd.addr.eq(image.address), store.cmd.salt.eq(i.salt + is_dw),
-            store.cmd.row0.eq((result["row0"] + acc_i * cfg.tile)[:DIM_BITS]),
-            store.cmd.col0.eq((result["col0"] + acc_j * cfg.tile)[:DIM_BITS]),
-            store.exec_done.eq(Mux(convert, self.exec_done,
-                                   Mux(spill, wait_acc_exec, self.exec_issued))),
-            store.load_done.eq(Mux(convert, self.load_issued, self.load_done)),
-        ]
-        for queue in ("load", "exec", "store"):
-            port = getattr(self, queue)
-            with m.If(port.valid & port.ready):
-                issued = getattr(self, f"{queue}_issued")
-                m.d.sync += issued.eq(issued + 1)
 
         # --- one operation after another ---------------------------------------------------------
         clear = Signal(range(max(1 << cfg.spad_slot_bits, cfg.acc_slots)))
-        m.d.comb += execute.cmd.overwrite.eq(~(match | loaded))
         hit = (entry.valid & (entry.epoch == epoch) & (entry.row == row_of)
                & (entry.col == col_of))
         m.d.comb += [
             new_entry.valid.eq(1), new_entry.epoch.eq(epoch), new_entry.row.eq(row_of),
             new_entry.col.eq(col_of), new_entry.last_exec.eq(exec_next),
             new_entry.load.eq(entry.load),
-            new_acc.valid.eq(~last_r), new_acc.row.eq(acc_i), new_acc.col.eq(acc_j),
-            new_acc.last_exec.eq(exec_next),
+            new_acc.valid.eq(~walker.last), new_acc.row.eq(walker.row),
+            new_acc.col.eq(walker.col), new_acc.last_exec.eq(exec_next),
             acc_tags.r_addr.eq(acc_slot), tags.r_addr.eq(probe),
             tags.w_addr.eq(probe), acc_tags.w_addr.eq(acc_slot),
         ]
@@ -367,15 +379,11 @@ class Sequencer(wiring.Component):
                 with m.Else():
                     m.next = "LOOKUP"
             with m.State("LOOKUP"):  # read A's entry, and the accumulator tile's
-                m.d.comb += acc_tags.r_en.eq(1)
+                m.d.comb += [tags.r_en.eq(1), acc_tags.r_en.eq(1)]
                 m.d.sync += [spilled.eq(0), loaded.eq(0), wait_load.eq(self.load_done)]
+                m.next = "CHECK"
                 with m.If(walker.finished):
                     m.next = "IDLE"
-                with m.Elif(convert):
-                    m.next = "ACC"
-                with m.Else():
-                    m.d.comb += tags.r_en.eq(1)
-                    m.next = "CHECK"
             with m.State("PROBE"):  # read one entry
                 m.d.comb += tags.r_en.eq(1)
                 m.next = "CHECK"
@@ -407,23 +415,31 @@ class Sequencer(wiring.Component):
                 with m.If(acc_entry.valid & ~match & fresh):
                     m.d.sync += purpose.eq(Purpose.SPILL)
                     m.next = "ADDRESS"
-                with m.Elif((convert | (~match & (~first_r | result["accumulate"]))) & ~loaded):
+                with m.Elif(~match & (~walker.first | result["accumulate"]) & ~loaded):
                     m.d.sync += purpose.eq(Purpose.ACC)
-                    m.next = "ADDRESS"
-                with m.Elif(convert):
-                    m.d.sync += purpose.eq(Purpose.RESULT)
                     m.next = "ADDRESS"
                 with m.Else():
                     m.d.comb += self.exec.valid.eq(1)
                     with m.If(self.exec.ready):
                         m.d.sync += [previous_b.eq(b_slot), previous_col.eq(is_dx),
                                      previous_ok.eq(1)]
-                        with m.If(last_r):
+                        with m.If(walker.last & has_epilogue):
+                            m.next = "EPILOGUE"
+                        with m.Elif(walker.last):
                             m.d.sync += purpose.eq(Purpose.RESULT)
                             m.next = "ADDRESS"
                         with m.Else():
                             m.d.comb += [acc_tags.w_en.eq(1), advance.eq(1)]
                             m.next = "LOOKUP"
+            with m.State("EPILOGUE"):  # fetch its operand, then apply it
+                with m.If((bias | relu_grad) & ~operand.hit):
+                    m.d.sync += purpose.eq(Purpose.EPILOGUE)
+                    m.next = "ADDRESS"
+                with m.Else():
+                    m.d.comb += [self.vector.valid.eq(1), operand.use.eq(self.vector.ready)]
+                    with m.If(self.vector.ready):
+                        m.d.sync += purpose.eq(Purpose.RESULT)
+                        m.next = "ADDRESS"
             with m.State("ADDRESS"):
                 m.d.sync += steps.eq(steps + 1)
                 with m.If(steps == image.LATENCY - 1):
@@ -431,8 +447,7 @@ class Sequencer(wiring.Component):
                     m.next = "QUEUE"
             with m.State("QUEUE"):
                 with m.If(image.outside):
-                    m.d.comb += [self.bad_address.eq(1), self.bad_offset.eq(image.address)]
-                    m.next = "STUCK"
+                    m.next = "REFUSED"
                 with m.Else():
                     with m.Switch(purpose):
                         with m.Case(Purpose.OPERAND):
@@ -458,6 +473,10 @@ class Sequencer(wiring.Component):
                             with m.If(self.load.ready):
                                 m.d.sync += [loaded.eq(1), wait_load.eq(load_next)]
                                 m.next = "ACC"
+                        with m.Case(Purpose.EPILOGUE):
+                            m.d.comb += [self.load.valid.eq(1), operand.load.eq(self.load.ready)]
+                            with m.If(self.load.ready):
+                                m.next = "EPILOGUE"
                         with m.Case(Purpose.RESULT):
                             m.d.comb += self.store.valid.eq(1)
                             with m.If(self.store.ready):
@@ -466,6 +485,6 @@ class Sequencer(wiring.Component):
                                              new_acc.last_exec.eq(self.exec_issued),
                                              new_acc.last_store.eq(store_next)]
                                 m.next = "LOOKUP"
-            with m.State("STUCK"):  # until reset
-                pass
+            with m.State("REFUSED"):  # until reset
+                m.d.comb += [self.bad_address.eq(1), self.bad_offset.eq(image.address)]
         return m

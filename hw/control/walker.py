@@ -18,12 +18,14 @@ class Walker(wiring.Component):
     Members
     -------
     start, next : In(1)
-    instr : In(INSTRUCTION), GEMM, GRAD or CONVERT; stable, as are the sizes
+    instr : In(INSTRUCTION), GEMM or GRAD; stable, as are the sizes
     count_{m,n,k}, rest_{m,n,k} : In, sizes in tiles and valid elements of the last tile
     m, n, k : Out(index_bits), tiles of the operation
-    last_{m,n,k} : Out(1), it is the last tile of that dimension
-    valid_{m,n,k} : Out(count_bits), valid elements of that tile
+    valid_{m,n,k} : Out(count_bits), valid elements of the tile in that dimension
     is_dx, is_dw : Out(1), an operation of dX, of dW
+    row, col : Out(index_bits), tile of the result
+    rows, cols : Out(count_bits), its valid rows and columns
+    first, last : Out(1), first and last tile of its reduction
     finished : Out(1)
     """
 
@@ -34,9 +36,11 @@ class Walker(wiring.Component):
             **{f"count_{d}": In(cfg.index_bits + 1) for d in "mnk"},
             **{f"rest_{d}": In(cfg.count_bits) for d in "mnk"},
             **{d: Out(cfg.index_bits) for d in "mnk"},
-            **{f"last_{d}": Out(1) for d in "mnk"},
             **{f"valid_{d}": Out(cfg.count_bits) for d in "mnk"},
-            "is_dx": Out(1), "is_dw": Out(1), "finished": Out(1),
+            "is_dx": Out(1), "is_dw": Out(1),
+            "row": Out(cfg.index_bits), "col": Out(cfg.index_bits),
+            "rows": Out(cfg.count_bits), "cols": Out(cfg.count_bits),
+            "first": Out(1), "last": Out(1), "finished": Out(1),
         })
 
     def elaborate(self, platform):
@@ -69,8 +73,6 @@ class Walker(wiring.Component):
             for d in "mnk":
                 m.d.comb += [getattr(n, f"count_{d}").eq(getattr(self, f"count_{d}")),
                              getattr(n, f"block_{d}").eq(i[f"b{d}"])]
-        with m.If(i.opcode == Opcode.CONVERT.value):  # row-major over the whole matrix
-            m.d.comb += [nest.count_k.eq(1), nest.block_m.eq(1), nest.block_n.eq(0)]
 
         turn = Signal()  # of dW, in `interleaved`
         with m.If(self.start):
@@ -83,13 +85,25 @@ class Walker(wiring.Component):
             self.is_dw.eq(grad & (use_dw_nest | (fused & nest.dw))),
             self.is_dx.eq(grad & ~self.is_dw), self.finished.eq(nest.done & dw_nest.done),
         ]
+        last = {d: Signal(name=f"last_{d}") for d in "mnk"}
         for d in "mnk":
-            last = getattr(self, f"last_{d}")
             m.d.comb += [
                 getattr(self, d).eq(Mux(use_dw_nest, getattr(dw_nest, d), getattr(nest, d))),
-                last.eq(Mux(use_dw_nest, getattr(dw_nest, f"last_{d}"),
-                            getattr(nest, f"last_{d}"))),
+                last[d].eq(Mux(use_dw_nest, getattr(dw_nest, f"last_{d}"),
+                               getattr(nest, f"last_{d}"))),
                 getattr(self, f"valid_{d}").eq(
-                    Mux(last, getattr(self, f"rest_{d}"), self.cfg.tile)),
+                    Mux(last[d], getattr(self, f"rest_{d}"), self.cfg.tile)),
             ]
+
+        def by_output(y, dx, dw):
+            return Mux(self.is_dw, dw, Mux(self.is_dx, dx, y))
+
+        m.d.comb += [
+            self.row.eq(by_output(self.m, self.m, self.k)),
+            self.col.eq(by_output(self.n, self.k, self.n)),
+            self.rows.eq(by_output(self.valid_m, self.valid_m, self.valid_k)),
+            self.cols.eq(by_output(self.valid_n, self.valid_k, self.valid_n)),
+            self.first.eq(by_output(self.k, self.n, self.m) == 0),
+            self.last.eq(by_output(last["k"], last["n"], last["m"])),
+        ]
         return m
