@@ -4,9 +4,10 @@ import numpy as np
 from amaranth.lib import data
 
 from hw.config import Config
-from hw.isa import FIELDS, INSTRUCTION, WINDOW, Error, Opcode, Order
+from hw.isa import FIELDS, INSTRUCTION, WINDOW, Error, Function, Kind, Opcode, Order
+from sw.golden.sets import LOSSES, REDUCING, TWO_OPERANDS, sets
 
-LAYER_OPS = (Opcode.GEMM, Opcode.GRAD, Opcode.CONVERT)
+LAYER_OPS = (Opcode.GEMM, Opcode.GRAD, Opcode.CONVERT, Opcode.VECTOR)
 _OPCODES = {o.value for o in Opcode}
 
 
@@ -43,16 +44,40 @@ def _acc_window_fits(cfg: Config, window: dict[str, int]) -> bool:
     return bits <= 16 and window["base"] + (1 << bits) - 1 < cfg.acc_slots
 
 
-def _windows(fields: dict) -> tuple[list[str], list[str]]:
-    """Scratchpad and accumulator windows that an instruction uses."""
-    opcode = Opcode(fields["opcode"])
-    if opcode is Opcode.CONVERT:
-        return [], ["y_window"]
-    if opcode is Opcode.GEMM:
-        return ["x_window", "w_window"], ["y_window"]
-    pair = ["dy2_window"] if fields["order"] == Order.INTERLEAVED.value else []
-    outputs = [w for w, off in (("y_window", "y_off"), ("dw_window", "dw_off")) if not fields[off]]
-    return ["x_window", "w_window", "dy_window", *pair], outputs
+#: Functions that an opcode takes.
+_FUNCTIONS = {
+    Opcode.GEMM: {Function.NONE, Function.BIAS, Function.RELU, Function.BIAS_RELU},
+    Opcode.GRAD: {Function.NONE, Function.RELU_GRAD},
+    Opcode.CONVERT: {Function.NONE},
+    Opcode.VECTOR: set(Function) - {Function.NONE},
+}
+
+
+def _windows_fit(cfg: Config, fields: dict) -> bool:
+    """Whether all windows that an instruction uses exist."""
+    opcode, function = Opcode(fields["opcode"]), Function(fields["function"])
+    spad, acc = ["x_window", "w_window"], ["y_window"]
+    if opcode in (Opcode.CONVERT, Opcode.VECTOR):
+        spad = []
+        if sets(function, fields["y_window"]) < 1 + (function in REDUCING):
+            return False
+    elif opcode is Opcode.GRAD:
+        spad += ["dy_window"] + ["dy2_window"] * (fields["order"] == Order.INTERLEAVED.value)
+        acc = [w for w, off in (("y_window", "y_off"), ("dw_window", "dw_off")) if not fields[off]]
+    if opcode in (Opcode.GEMM, Opcode.GRAD) and function in TWO_OPERANDS:
+        acc.append("e_window")
+        if fields["e_window"]["h_log2"] + fields["e_window"]["w_log2"] > 2:
+            return False
+    return all(_spad_window_fits(cfg, fields[w]) for w in spad) \
+        and all(_acc_window_fits(cfg, fields[w]) for w in acc)
+
+
+def _vector_legal(fields: dict) -> bool:
+    function = Function(fields["function"])
+    return not (
+        fields["y_accumulate"] or fields["dw_accumulate"] or fields["dw_bfp"]
+        or (function is Function.SGD and not fields["w_fp32"])
+        or (function in LOSSES and fields["y_off"] and fields["dw_off"]))
 
 
 def _legal(cfg: Config, fields: dict) -> bool:
@@ -63,22 +88,27 @@ def _legal(cfg: Config, fields: dict) -> bool:
         return False
     if opcode not in LAYER_OPS:
         return True
-    sizes = "mn" if opcode is Opcode.CONVERT else "mnk"
-    spad, acc = _windows(fields)
+    known = [(fields["order"], Order), (fields["function"], Function),
+             *((v, Kind) for name, v in fields.items() if name.endswith("_kind"))]
+    sizes = "mnk" if opcode in (Opcode.GEMM, Opcode.GRAD) else "mn"
     return not (
-        fields["order"] > max(o.value for o in Order)
+        any(value > max(e.value for e in names) for value, names in known)
         or any(fields[d] == 0 for d in sizes)
         or any(v % cfg.beat_bytes for name, v in fields.items() if name.endswith("_addr"))
+        or Function(fields["function"]) not in _FUNCTIONS[opcode]
         or (fields["y_accumulate"] and fields["y_bfp"])
         or (fields["dw_accumulate"] and fields["dw_bfp"])
         or (opcode is Opcode.GRAD and (fields["x_row"] or fields["y_row"]))
-        or (opcode is Opcode.GRAD and fields["y_off"] and fields["dw_off"])
-    ) and all(_spad_window_fits(cfg, fields[w]) for w in spad) \
-        and all(_acc_window_fits(cfg, fields[w]) for w in acc)
+        or (opcode is Opcode.GRAD and fields["y_off"] and (fields["dw_off"] or fields["function"]))
+        or (opcode is Opcode.VECTOR and not _vector_legal(fields))
+    ) and _windows_fit(cfg, fields)
 
 
 def check(cfg: Config, fields: dict) -> Error:
-    """What the decoder says to an instruction: the first of its checks that fails."""
+    """What the decoder says to an instruction: the first of its checks that fails.
+
+    `fields` have the address registers added already. Loops are checked by `sw.golden.program`.
+    """
     if fields["opcode"] not in _OPCODES:
         return Error.BAD_OPCODE
     if fields["config_hash"] != cfg.hash:

@@ -5,15 +5,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from hw.config import Config
-from hw.isa import INSTRUCTION_BYTES, Error, Kind, Opcode
+from hw.isa import INSTRUCTION_BYTES, Error, Function, Kind, Opcode
 from sw.golden import arithmetic, images
-from sw.golden.decode import check, decode
 from sw.golden.product import Operand, multiply
-from sw.golden.traffic import Trace, trace
+from sw.golden.program import Step, steps
+from sw.golden.sets import LOSSES, ONE_ROW, TWO_OPERANDS
+from sw.golden.traffic import Trace
+from sw.golden.vector import Rates, VectorUnit
 
 #: Counters that do not depend on time.
-COUNTERS = ("INSTRUCTIONS", "NONFINITE_TILES", "OPERATIONS",
+COUNTERS = ("INSTRUCTIONS", "NONFINITE_TILES", "OPERATIONS", "VECTOR_OPERATIONS",
             *(f"{d}_{k.name}" for d in ("READ", "WRITE") for k in Kind))
+
+
+def _number(word: int) -> np.float32:
+    """FP32 number of a register or field."""
+    return arithmetic.canonical(np.array([word], np.uint32).view(np.float32))[0]
 
 
 @dataclass(frozen=True)
@@ -27,11 +34,6 @@ class Result:
     error_addr: int
 
 
-class _Stop(Exception):
-    def __init__(self, error: Error, addr: int):
-        self.error, self.addr = error, addr & 0xFFFFFFFF
-
-
 class Machine:
     """Golden model of one NPU with its DRAM region.
 
@@ -40,65 +42,71 @@ class Machine:
     cfg : Config
     memory : np.ndarray
         The region, uint8; programs change it in place. Its length is REGION_SIZE.
-    seed : int
-        SEED register.
+    seed, learning_rate, momentum, weight_decay : int
+        Registers SEED, LEARNING_RATE, MOMENTUM and WEIGHT_DECAY, 32 bits each.
     """
 
-    def __init__(self, cfg: Config, memory: np.ndarray, *, seed: int = 0):
+    def __init__(self, cfg: Config, memory: np.ndarray, *, seed: int = 0, learning_rate: int = 0,
+                 momentum: int = 0, weight_decay: int = 0):
         self.cfg, self.memory, self.seed = cfg, memory, seed
+        self._rates = Rates(_number(learning_rate), _number(momentum), _number(weight_decay))
 
     def run(self, program_addr: int = 0) -> Result:
         """Run the program at `program_addr` until END or an error."""
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._overflow = False
+        self._unit = VectorUnit(self.cfg.tile, self._rates)
         error, addr = Error.NONE, 0
-        try:
-            self._program(program_addr)
-        except _Stop as stop:
-            error, addr = stop.error, stop.addr
-        return Result(self._counters, self._counters["NONFINITE_TILES"] > 0, self._overflow,
-                      error, addr)
-
-    def _program(self, pc: int):
-        while True:
-            if pc + INSTRUCTION_BYTES > len(self.memory):
-                raise _Stop(Error.BAD_ADDRESS, pc)
-            fields = decode(self.memory[pc:pc + INSTRUCTION_BYTES])
+        for step in steps(self.cfg, self.memory, program_addr):
             self._counters["READ_PROGRAM"] += INSTRUCTION_BYTES
-            error = check(self.cfg, fields)
-            if error is not Error.NONE:
-                raise _Stop(error, pc)
+            if step.error is not Error.NONE:
+                error, addr = step.error, step.error_addr
+                break
             self._counters["INSTRUCTIONS"] += 1
-            opcode = Opcode(fields["opcode"])
-            if opcode is Opcode.END:
-                return
-            if opcode is not Opcode.FENCE:
-                self._execute(opcode, fields)
-            pc += INSTRUCTION_BYTES
+            if step.walk:
+                self._execute(step)
+        overflow = self._overflow or self._unit.overflow
+        return Result(self._counters, self._counters["NONFINITE_TILES"] > 0, overflow, error, addr)
 
-    def _execute(self, opcode: Opcode, f: dict):
-        walk = trace(self.cfg, f)
-        outside = walk.first_outside(len(self.memory))
-        if outside is not None:
-            raise _Stop(Error.BAD_ADDRESS, outside)
+    def _execute(self, step: Step):
+        f, walk = step.fields, step.walk
         self._counters["OPERATIONS"] += len(walk.m)
-        for name, count in walk.counters().items():
+        self._counters["VECTOR_OPERATIONS"] += walk.vector_operations
+        for name, count in walk.bytes.items():
             self._counters[name] += count
-        m, n, k = f["m"], f["n"], f["k"]
+        opcode, m, n, k = Opcode(f["opcode"]), f["m"], f["n"], f["k"]
         if opcode is Opcode.CONVERT:
-            self._finish(f, "y", self._convert_source(f), m, n, f["salt"])
-            return
-        x = self._operand(f, "x", m, k, bool(f["x_row"])) \
-            if opcode is Opcode.GEMM or not f["dw_off"] else None
-        w = self._operand(f, "w", k, n) if opcode is Opcode.GEMM or not f["y_off"] else None
-        if opcode is Opcode.GEMM:
+            self._store(f, "y", self._values(f, "x", m, n, not f["x_fp32"]))
+        elif opcode is Opcode.VECTOR:
+            self._vector(f, Function(f["function"]))
+        elif opcode is Opcode.GEMM:
+            x, w = self._operand(f, "x", m, k, bool(f["x_row"])), self._operand(f, "w", k, n)
             self._output(f, walk, "y", x, w, m, n, f["salt"])
-            return
-        dy = self._operand(f, "dy", m, n)
-        if not f["y_off"]:
-            self._output(f, walk, "y", dy, w.T, m, k, f["salt"])
-        if not f["dw_off"]:
-            self._output(f, walk, "dw", x.T, dy, k, n, f["salt"] + 1)
+        else:
+            dy = self._operand(f, "dy", m, n)
+            if not f["y_off"]:
+                self._output(f, walk, "y", dy, self._operand(f, "w", k, n).T, m, k, f["salt"])
+            if not f["dw_off"]:
+                self._output(f, walk, "dw", self._operand(f, "x", m, k).T, dy, k, n, f["salt"] + 1)
+
+    def _vector(self, f: dict, function: Function):
+        """A function of matrices in memory; docs/architecture.md, "Vector sequencer"."""
+        m, n, unit, scalar = f["m"], f["n"], self._unit, _number(f["scalar"])
+        x, w = self._values(f, "x", m, n, not f["x_fp32"]), None
+        if function in TWO_OPERANDS:
+            w = self._values(f, "w", 1 if function in ONE_ROW else m, n, not f["w_fp32"])
+        if function is Function.SGD:
+            momentum, y = unit.sgd(x, w, self._values(f, "dy", m, n, False))
+            self._store(f, "w", momentum)
+            self._store(f, "dy", y)
+        elif function in LOSSES:
+            y, losses = (unit.softmax if function is Function.SOFTMAX else unit.mse)(x, w, scalar)
+            if not f["dw_off"]:
+                self._store(f, "dw", losses)
+        else:
+            y = unit.apply(function, x, w, scalar)
+        if not (f["y_off"] and function in LOSSES | {Function.SGD}):
+            self._store(f, "y", y)
 
     # --- operands -------------------------------------------------------------------------
 
@@ -111,13 +119,16 @@ class Machine:
         grid = self._grid(f, name, rows, cols, True)
         return Operand(self.cfg, *images.unpack_bfp(self.cfg, grid, rows, cols, row_exp))
 
-    def _convert_source(self, f: dict) -> np.ndarray:
-        cfg, m, n = self.cfg, f["m"], f["n"]
-        grid = self._grid(f, "x", m, n, not f["x_fp32"])
-        if f["x_fp32"]:
-            return images.unpack_fp32(cfg, grid, m, n)
-        q, exponents = images.unpack_bfp(cfg, grid, m, n, bool(f["x_row"]))
-        return images.decode(cfg, q, exponents, m, n)
+    def _values(self, f: dict, name: str, rows: int, cols: int, bfp: bool) -> np.ndarray:
+        """FP32 values of a matrix, valid elements only."""
+        cfg, grid = self.cfg, self._grid(f, name, rows, cols, bfp)
+        if bfp:
+            row_exp = name == "x" and bool(f["x_row"])
+            values = images.decode(cfg, *images.unpack_bfp(cfg, grid, rows, cols, row_exp),
+                                   rows, cols)
+        else:
+            values = images.unpack_fp32(cfg, grid, rows, cols)
+        return values[:rows, :cols]
 
     # --- results --------------------------------------------------------------------------
 
@@ -144,7 +155,26 @@ class Machine:
             grid = self._grid(f, f"{name}_part", rows, cols, False)
             packed = images.pack_fp32(cfg, images.mask(partial, rows, cols))
             grid[spilled >= 0] = packed[spilled >= 0]
+        if name == "y" and f["function"] != Function.NONE.value:
+            self._epilogue(f, Function(f["function"]), acc[:rows, :cols])
         self._finish(f, name, images.mask(acc, rows, cols), rows, cols, salt)
+
+    def _epilogue(self, f: dict, function: Function, values: np.ndarray):
+        """Apply a function to finished results, valid elements only, in place."""
+        operand = None
+        if function in ONE_ROW:
+            operand = self._values(f, "dy", 1, values.shape[1], False)
+        elif function is Function.RELU_GRAD:
+            operand = self._values(f, "x", *values.shape, True)
+        values[...] = self._unit.apply(function, values, operand, np.float32(0))
+
+    def _store(self, f: dict, name: str, values: np.ndarray):
+        """Write the valid elements of a result of VECTOR or CONVERT."""
+        rows, cols = values.shape
+        t = self.cfg.tile
+        padded = np.zeros((-(-rows // t) * t, -(-cols // t) * t), np.float32)
+        padded[:rows, :cols] = values
+        self._finish(f, name, padded, rows, cols, f["salt"])
 
     def _finish(self, f: dict, name: str, values: np.ndarray, rows: int, cols: int, salt: int):
         """Write final FP32 values (zero beyond the valid rows and columns) as the result."""
@@ -152,8 +182,9 @@ class Machine:
         tiled = values.reshape(len(values) // t, t, -1, t)
         if not np.isfinite(values).all():
             self._counters["NONFINITE_TILES"] += int((~np.isfinite(tiled)).any((1, 3)).sum())
-        grid = self._grid(f, name, rows, cols, bool(f[f"{name}_bfp"]))
-        if not f[f"{name}_bfp"]:
+        bfp = bool(f.get(f"{name}_bfp"))
+        grid = self._grid(f, name, rows, cols, bfp)
+        if not bfp:
             grid[...] = images.pack_fp32(cfg, values)
             return
         random = None

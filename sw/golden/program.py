@@ -1,0 +1,116 @@
+"""Program control: which instructions a program executes, with their addresses worked out.
+
+Written from docs/architecture.md, "Fetch and program control" and "Checks".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from hw.config import Config
+from hw.isa import ADDRESS_REGISTERS, INSTRUCTION_BYTES, LOOP_DEPTH, Error, Opcode
+from sw.golden.decode import LAYER_OPS, check, decode
+from sw.golden.traffic import Trace, trace
+
+#: Addresses that count with an address register added.
+ADDRESSED = ("x", "w", "dy", "y", "dw")
+_WORD = 0xFFFFFFFF
+_LAYER_OPS = {o.value for o in LAYER_OPS}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction in the order of execution.
+
+    `pc` is its offset, `error` why it is refused and `error_addr` what ERROR_ADDR then holds.
+    `fields` have the address registers added; None if nothing was fetched. `walk` is the trace of
+    a GEMM, GRAD, CONVERT or VECTOR that the decoder accepts; it is the same object for the same
+    instruction at the same addresses.
+    """
+
+    pc: int
+    error: Error
+    error_addr: int
+    fields: dict | None
+    walk: Trace | None
+
+
+@lru_cache(maxsize=1024)
+def _decoded(raw: bytes) -> dict:
+    return decode(np.frombuffer(raw, np.uint8))
+
+
+@lru_cache(maxsize=4096)
+def _examined(cfg: Config, raw: bytes, added: tuple[int, ...]) -> tuple[dict, Error, Trace | None]:
+    """Fields, error and trace of an instruction with `added` added to its addresses."""
+    fields = dict(_decoded(raw))
+    if fields["opcode"] in _LAYER_OPS:
+        for name, value in zip(ADDRESSED, added, strict=True):
+            fields[f"{name}_addr"] = fields[f"{name}_addr"] + value & _WORD
+    error = check(cfg, fields)
+    accepted = error is Error.NONE and fields["opcode"] in _LAYER_OPS
+    return fields, error, trace(cfg, fields) if accepted else None
+
+
+def _loop_error(opcode: int, depth: int) -> bool:
+    return (opcode == Opcode.LOOP.value and depth == LOOP_DEPTH) or \
+        (opcode == Opcode.NEXT.value and depth == 0)
+
+
+def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
+    """Instructions of the program at offset `pc` up to END, or the first that the decoder refuses.
+
+    Parameters
+    ----------
+    cfg : Config
+    memory : np.ndarray
+        The region, uint8; read as the program goes on.
+    pc : int
+
+    Yields
+    ------
+    Step
+        After one with an access outside the region (BAD_ADDRESS and a trace) the program goes on.
+    """
+    registers = [0] * ADDRESS_REGISTERS
+    loops: list[list[int]] = []  # offset of the body and turns left, outermost first
+    while True:
+        if pc + INSTRUCTION_BYTES > len(memory):
+            yield Step(pc, Error.BAD_ADDRESS, pc & _WORD, None, None)
+            return
+        raw = memory[pc:pc + INSTRUCTION_BYTES].tobytes()
+        plain = _decoded(raw)
+        opcode = plain["opcode"]
+        fields, error, walk = _examined(
+            cfg, raw, tuple(registers[plain[f"{name}_reg"]] for name in ADDRESSED))
+        if error is Error.NONE and _loop_error(opcode, len(loops)):
+            error = Error.BAD_FIELD
+        if walk is None:
+            yield Step(pc, error, pc, fields, None)
+            if error is not Error.NONE or opcode == Opcode.END.value:
+                return
+        else:
+            if registers[plain["salt_reg"]]:
+                fields = fields | {"salt": fields["salt"] + registers[plain["salt_reg"]] & _WORD}
+            outside = walk.first_outside(len(memory))
+            if outside is None:
+                yield Step(pc, Error.NONE, pc, fields, walk)
+            else:
+                yield Step(pc, Error.BAD_ADDRESS, outside & _WORD, fields, walk)
+        pc += INSTRUCTION_BYTES
+        if opcode == Opcode.ADDRESS.value:
+            registers[plain["x_reg"]] = registers[plain["w_reg"]] + plain["x_addr"] & _WORD
+            registers[0] = 0
+        elif opcode == Opcode.LOOP.value:
+            if plain["m"]:
+                loops.append([pc, plain["m"]])
+            else:
+                pc += plain["bm"] * INSTRUCTION_BYTES
+        elif opcode == Opcode.NEXT.value:
+            loops[-1][1] -= 1
+            if loops[-1][1]:
+                pc = loops[-1][0]
+            else:
+                loops.pop()
