@@ -17,17 +17,19 @@ from amaranth.lib.wiring import In, Out
 from hw.array.execute import ExecuteUnit
 from hw.config import Config, clog2
 from hw.control.axil import Registers
-from hw.control.context import EVENTS, Context
+from hw.control.context import SOURCES, Context
 from hw.isa import Kind
 from hw.memory.accumulator import Accumulator
 from hw.memory.load import LoadUnit
 from hw.memory.scratchpad import Scratchpad
 from hw.memory.store import StoreUnit
 from hw.regs import COUNTER_BITS, SPACE
+from hw.vector.unit import VectorUnit
 
 #: Parts of the NPU by name, those that take longest to convert first.
 UNITS = {"store": StoreUnit, "context": Context, "execute": ExecuteUnit, "load": LoadUnit,
-         "registers": Registers, "scratchpad": Scratchpad, "accumulator": Accumulator}
+         "vector": VectorUnit, "registers": Registers, "scratchpad": Scratchpad,
+         "accumulator": Accumulator}
 
 
 def axi_lite_ports() -> dict:
@@ -86,7 +88,7 @@ class Npu(wiring.Component):
             contents = unit if platform is None else platform.unit(unit, f"npu_{name}")
             restarts = name not in ("context", "registers")  # by itself, or not at all
             m.submodules[name] = DomainRenamer("work")(contents) if restarts else contents
-        store, context, execute, load, regs, spad, acc = units.values()
+        store, context, execute, load, vector, regs, spad, acc = units.values()
         m.d.comb += [domain.clk.eq(ClockSignal()),
                      domain.rst.eq(ResetSignal() | context.restart)]
 
@@ -107,7 +109,7 @@ class Npu(wiring.Component):
                 (irq_done, context.finished & ~context.error, regs.write_IRQ_STATUS[0]),
                 (irq_error, ended_badly, regs.write_IRQ_STATUS[1]),
                 (nonfinite, store.nonfinite, regs.write_EXCEPTIONS[0]),
-                (overflow, execute.overflow, regs.write_EXCEPTIONS[1])):
+                (overflow, execute.overflow | vector.overflow, regs.write_EXCEPTIONS[1])):
             with m.If(event):
                 m.d.sync += flag.eq(1)
             with m.Elif(clear):
@@ -127,15 +129,21 @@ class Npu(wiring.Component):
             context.program_addr.eq(regs.value_PROGRAM_ADDR),
             context.region_size.eq(regs.value_REGION_SIZE),
             load.base.eq(base), store.base.eq(base), store.seed.eq(regs.value_SEED),
+            vector.learning_rate.eq(regs.value_LEARNING_RATE),
+            vector.momentum.eq(regs.value_MOMENTUM),
+            vector.weight_decay.eq(regs.value_WEIGHT_DECAY),
         ]
 
         # --- context and units -------------------------------------------------------------------
         wiring.connect(m, context.load, load.cmd)
         wiring.connect(m, context.exec, execute.cmd)
+        wiring.connect(m, context.vector, vector.cmd)
         wiring.connect(m, context.store, store.cmd)
         events = {"load_done": load, "exec_read": execute, "exec_done": execute,
-                  "store_read": store, "store_done": store}
-        m.d.comb += [getattr(context, e).eq(getattr(events[e], e)) for e in EVENTS]
+                  "vector_done": vector, "store_read": store, "store_done": store}
+        for event, unit in events.items():
+            m.d.comb += [getattr(context, name).eq(getattr(unit, name))
+                         for name in (event, SOURCES[event]) if name]
         m.d.comb += [
             context.instr_valid.eq(load.instr_valid), context.instr.eq(load.instr),
             context.read_error.eq(load.error), context.read_error_addr.eq(load.error_addr),
@@ -149,11 +157,14 @@ class Npu(wiring.Component):
                 (load, acc, ("l_w_valid", "l_w_slot", "l_w_row", "l_w_data")),
                 (execute, acc, ("x_r_en", "x_r_slot", "x_r_row", "x_w_en", "x_w_slot", "x_w_row",
                                 "x_w_data")),
+                (vector, acc, ("v_r_valid", "v_r_slot", "v_r_row", "v_w_valid", "v_w_slot",
+                               "v_w_row", "v_w_data")),
                 (store, acc, ("s_r_valid", "s_r_slot", "s_r_row"))):
             m.d.comb += [getattr(memory, n).eq(getattr(unit, n)) for n in ports]
         for memory, unit, ports in (
                 (spad, execute, [f"{p}_{n}" for p in "ab" for n in ("data", "exp")]),
                 (acc, execute, ("x_r_data",)), (acc, load, ("l_w_ready",)),
+                (acc, vector, ("v_r_ready", "v_r_data", "v_w_ready")),
                 (acc, store, ("s_r_ready", "s_r_data"))):
             m.d.comb += [getattr(unit, n).eq(getattr(memory, n)) for n in ports]
 
@@ -200,7 +211,10 @@ class Npu(wiring.Component):
             regs.count_ARRAY_BUSY.eq(running & execute.busy),
             regs.count_ARRAY_IDLE.eq(running & ~execute.busy & ~Cat(stalled.values()).any()),
             regs.set_CYCLES_OP.eq(self.m_axi_wvalid & self.m_axi_wready),
-            regs.cycles_op.eq(since_decode),
+            regs.cycles_op.eq(since_decode), regs.phase.eq(context.phase),
+            regs.count_VECTOR_BUSY.eq(running & vector.busy),
+            regs.count_VECTOR_OVERLAP.eq(running & vector.busy & execute.busy),
+            regs.count_VECTOR_OPERATIONS.eq(vector.vector_done),
             *(getattr(regs, f"count_ARRAY_{n}").eq(running & s) for n, s in stalled.items()),
         ]
         for kind in Kind:

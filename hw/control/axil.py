@@ -5,7 +5,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Config, clog2
-from hw.regs import COUNTER_BITS, COUNTERS, ID, REGISTERS, SPACE
+from hw.control.phases import PhaseCounters
+from hw.isa import INSTRUCTION, PHASES
+from hw.regs import COUNTER_BITS, COUNTERS, ID, PHASE_BASE, REGISTERS, SPACE
 
 #: AXI responses.
 OKAY, SLVERR = 0, 2
@@ -25,6 +27,7 @@ class Registers(wiring.Component):
     write_<NAME> : Out(32), for "wo" and "w1c": the bits written as 1, for one clock; 0 otherwise
     count_<NAME> : In(16), what a counter is increased by in this clock
     set_CYCLES_OP : In(1), CYCLES_OP takes the value of `cycles_op`
+    phase : In(5), under which CYCLES_TOTAL and ARRAY_BUSY also count in this clock
     """
 
     def __init__(self, cfg: Config):
@@ -37,12 +40,13 @@ class Registers(wiring.Component):
             "araddr": In(address), "arvalid": In(1), "arready": Out(1),
             "rdata": Out(32), "rresp": Out(2), "rvalid": Out(1), "rready": In(1),
             "cycles_op": In(COUNTER_BITS), "set_CYCLES_OP": In(1),
+            "phase": In(INSTRUCTION["phase"].shape),
+            **{f"count_{name}": In(16) for name, _ in COUNTERS if name != "CYCLES_OP"},
         }
         for r in REGISTERS:
             if r.words == 2:
-                if r.name != "CYCLES_OP":
-                    members[f"count_{r.name}"] = In(16)
-            elif r.access == "rw":
+                continue
+            if r.access == "rw":
                 members[f"value_{r.name}"] = Out(32)
             else:
                 if r.access in ("ro", "w1c") and r.name not in ("ID", "CONFIG_HASH"):
@@ -53,27 +57,48 @@ class Registers(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # A write waits for both channels; a read answers in the next clock.
+        # A write waits for both channels; a read answers in the next clock, or, for a phase, in the
+        # one after that.
         write = Signal()
         read = Signal()
+        of_phase = Signal()
+        reading_phase = Signal()
+        phase_word = Signal(2)
+        m.submodules.phases = phases = PhaseCounters()
         m.d.comb += [
             write.eq(self.awvalid & self.wvalid & ~self.bvalid),
             self.awready.eq(write), self.wready.eq(write),
-            read.eq(self.arvalid & ~self.rvalid), self.arready.eq(read),
+            read.eq(self.arvalid & ~self.rvalid & ~reading_phase & (phases.r_ready | ~of_phase)),
+            self.arready.eq(read),
         ]
         write_ok = Signal()
         read_ok = Signal()
+        words = Signal(128)  # of a phase
         word = Signal(32)
         with m.If(write):
             m.d.sync += [self.bvalid.eq(1), self.bresp.eq(Mux(write_ok, OKAY, SLVERR))]
         with m.Elif(self.bready):
             m.d.sync += self.bvalid.eq(0)
-        with m.If(read):
+        with m.If(read & of_phase):
+            m.d.sync += [reading_phase.eq(1), phase_word.eq(self.araddr[2:4])]
+        with m.Elif(reading_phase):
+            m.d.sync += [reading_phase.eq(0), self.rvalid.eq(1), self.rresp.eq(OKAY),
+                         self.rdata.eq(words.word_select(phase_word, 32))]
+        with m.Elif(read):
             m.d.sync += [self.rvalid.eq(1), self.rresp.eq(Mux(read_ok, OKAY, SLVERR)),
                          self.rdata.eq(word)]
         with m.Elif(self.rready):
             m.d.sync += self.rvalid.eq(0)
 
+        m.d.comb += [
+            of_phase.eq((self.araddr >= PHASE_BASE) & (self.araddr < PHASE_BASE + 16 * PHASES)
+                        & (self.araddr[:2] == 0)),
+            phases.r_valid.eq(read & of_phase), phases.r_phase.eq(self.araddr[4:]),
+            words[:64].eq(phases.r_cycles), words[64:].eq(phases.r_busy),
+            phases.phase.eq(self.phase), phases.clear.eq(self.write_COUNTERS_CLEAR.any()),
+            phases.cycles.eq(self.count_CYCLES_TOTAL.any()),
+            phases.busy.eq(self.count_ARRAY_BUSY.any()),
+        ]
         counters = {name: Signal(COUNTER_BITS, name=name.lower()) for name, _ in COUNTERS}
         with m.If(self.write_COUNTERS_CLEAR.any()):
             m.d.sync += [c.eq(0) for c in counters.values()]
@@ -101,7 +126,7 @@ class Registers(wiring.Component):
         constants = {"ID": ID, "CONFIG_HASH": self.cfg.hash}
         with m.Switch(self.araddr):
             for r in REGISTERS:
-                if r.access == "wo":
+                if r.access == "wo" or r.offset >= PHASE_BASE:
                     continue
                 if r.words == 2:
                     value = counters[r.name]

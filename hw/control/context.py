@@ -1,11 +1,11 @@
 """A context: runs one program on the shared units."""
 
 from amaranth.hdl import (
-    Cat,
     ClockDomain,
     ClockSignal,
     DomainRenamer,
     Module,
+    Mux,
     ResetSignal,
     Signal,
 )
@@ -13,31 +13,42 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import OFFSET_BITS, Config
-from hw.control.commands import Destination, exec_command, load_command, store_command
+from hw.control.commands import (
+    Destination,
+    Source,
+    exec_command,
+    load_command,
+    store_command,
+    vector_command,
+)
 from hw.control.decoder import Decoder
-from hw.control.numbers import NUMBER_BITS, reached
-from hw.control.sequencer import Sequencer, queued_exec, queued_load, queued_store
+from hw.control.index import AddressRegisters, LoopStack
+from hw.control.stream import EVENTS, CommandStream
 from hw.isa import INSTRUCTION, INSTRUCTION_BYTES, Error, Kind, Opcode
-from hw.lib.fifo import Fifo
+from hw.lib.arbiter import Arbiter
 
-#: Events by which the units report finished commands.
-EVENTS = ("load_done", "exec_read", "exec_done", "store_read", "store_done")
+#: Events by which the units report finished commands, and the outputs that name their stream.
+SOURCES = {"load_done": "load_source", "exec_read": None, "exec_done": None,
+           "vector_done": "vector_source", "store_read": "store_read_source",
+           "store_done": "store_done_source"}
 
 
 class Context(wiring.Component):
-    """Fetches, decodes and sequences a program, and hands its commands to the units in order.
+    """Fetches, decodes and dispatches a program, and hands its commands to the units in order.
 
-    A command is offered to its unit only when all it waits for has happened. An error or `stop`
-    ends with `restart`, high for one clock when all bus transfers have ended. It resets all of this
-    context but what the host reads (clock domain "work"); the parent must reset the units with it.
+    Instructions go to one of two streams (`CommandStream`), whose commands take turns; a fetch goes
+    before them. An error or `stop` ends with `restart`, high for one clock when all bus transfers
+    have ended. It resets all of this context but what the host reads (clock domain "work"); the
+    parent must reset the units with it.
 
     Members
     -------
     start, stop : In(1), pulses
     program_addr, region_size : In(32)
-    load, exec, store : Out(stream) of commands to the units
+    load, exec, vector, store : Out(stream) of commands to the units
     instr_valid, instr : In, the load unit's instruction
-    load_done .. store_done : In(1), the units' events
+    load_done .. store_done : In(1), the units' events, with load_source, vector_source,
+        store_read_source, store_done_source : In(Source)
     read_error, write_error : In(1) with read_error_addr, write_error_addr : In(32)
     units_idle : In(1), no bus transfer is under way
     abort : Out(1), the units must finish their bus transfers and begin none
@@ -45,8 +56,9 @@ class Context(wiring.Component):
     busy, done, error : Out(1), as in STATUS
     finished : Out(1), pulse when `busy` falls
     error_code : Out(8), error_addr, error_pc : Out(32)
-    taken : Out(1), pulse: an instruction was taken
-    decoded : Out(1), pulse: a GEMM, GRAD or CONVERT starts
+    taken : Out(1), pulse: an instruction is executed or refused by the decoder
+    decoded : Out(1), pulse: a GEMM, GRAD, CONVERT or VECTOR starts
+    phase : Out(5), of the last that started
     wait_load, wait_store : Out(1), the next operation waits for an operand, an accumulator slot
     """
 
@@ -57,47 +69,43 @@ class Context(wiring.Component):
             "program_addr": In(OFFSET_BITS), "region_size": In(OFFSET_BITS),
             "load": Out(stream.Signature(load_command(cfg))),
             "exec": Out(stream.Signature(exec_command(cfg))),
+            "vector": Out(stream.Signature(vector_command(cfg))),
             "store": Out(stream.Signature(store_command(cfg))),
             "instr_valid": In(1), "instr": In(INSTRUCTION),
-            **{e: In(1) for e in EVENTS},
+            **{event: In(1) for event in SOURCES},
+            **{name: In(Source) for name in SOURCES.values() if name},
             "read_error": In(1), "read_error_addr": In(OFFSET_BITS),
             "write_error": In(1), "write_error_addr": In(OFFSET_BITS),
             "units_idle": In(1), "abort": Out(1), "restart": Out(1),
             "busy": Out(1), "done": Out(1), "error": Out(1), "finished": Out(1),
             "error_code": Out(Error), "error_addr": Out(OFFSET_BITS), "error_pc": Out(OFFSET_BITS),
-            "taken": Out(1), "decoded": Out(1), "wait_load": Out(1), "wait_store": Out(1),
+            "taken": Out(1), "decoded": Out(1), "phase": Out(INSTRUCTION["phase"].shape),
+            "wait_load": Out(1), "wait_store": Out(1),
         })
 
-    def _queues(self, m, sequencer, number):
-        """The three queues, and the conditions under which their heads go to the units."""
-        depth = self.cfg.queue_depth
+    def _streams(self, m):
+        """The two streams, and the arbiters between them and the units; the input for fetches."""
         work = DomainRenamer("work")
-        m.submodules.load_queue = work(loads := Fifo(queued_load(self.cfg), depth))
-        m.submodules.exec_queue = work(execs := Fifo(queued_exec(self.cfg), depth))
-        m.submodules.store_queue = work(stores := Fifo(queued_store(self.cfg), depth))
-        wiring.connect(m, sequencer.load, loads.i)
-        wiring.connect(m, sequencer.exec, execs.i)
-        wiring.connect(m, sequencer.store, stores.i)
-
-        def waiting(queue, names):
-            return Cat(queue.o.valid & ~reached(number[n], queue.o.p[n]) for n in names).any()
-
-        load_wait = Signal()
-        store_wait = Signal()
-        m.d.comb += [
-            load_wait.eq(waiting(loads, ("exec_read", "store_read", "store_done"))),
-            self.wait_load.eq(waiting(execs, ("load_done",))),
-            self.wait_store.eq(waiting(execs, ("store_read",)) & ~self.wait_load),
-            store_wait.eq(waiting(stores, ("exec_done", "load_done"))),
-        ]
-        blocked = {"load": load_wait, "exec": self.wait_load | self.wait_store,
-                   "store": store_wait}
-        for name, queue in (("load", loads), ("exec", execs), ("store", stores)):
-            port = getattr(self, name)
-            go = ~blocked[name] & ~self.abort
-            m.d.comb += [port.valid.eq(queue.o.valid & go), port.p.eq(queue.o.p.cmd),
-                         queue.o.ready.eq(port.ready & go)]
-        return loads
+        streams = {s: CommandStream(self.cfg, s) for s in Source}
+        for source, s in streams.items():
+            m.submodules[f"{source.name.lower()}_stream"] = work(s)
+            m.d.comb += [s.abort.eq(self.abort), s.region_size.eq(self.region_size)]
+            for event in EVENTS[source]:
+                name = SOURCES[event]
+                mine = getattr(self, name) == source if name else 1
+                m.d.comb += getattr(s, event).eq(getattr(self, event) & mine)
+        array, vector = streams.values()
+        m.submodules.load_arbiter = work(
+            loads := Arbiter(load_command(self.cfg), 3, priority=True))
+        m.submodules.vector_arbiter = work(vectors := Arbiter(vector_command(self.cfg)))
+        m.submodules.store_arbiter = work(stores := Arbiter(store_command(self.cfg)))
+        for name, arbiter in ("load", loads), ("vector", vectors), ("store", stores):
+            wiring.connect(m, getattr(array, name), arbiter.i[-2])
+            wiring.connect(m, getattr(vector, name), arbiter.i[-1])
+            wiring.connect(m, arbiter.o, wiring.flipped(getattr(self, name)))
+        wiring.connect(m, array.exec, wiring.flipped(self.exec))
+        m.d.comb += [self.wait_load.eq(array.wait_load), self.wait_store.eq(array.wait_store)]
+        return array, vector, loads.i[0]
 
     def elaborate(self, platform):
         m = Module()
@@ -106,111 +114,131 @@ class Context(wiring.Component):
         m.domains.work = domain = ClockDomain("work", local=True)
         m.d.comb += [domain.clk.eq(ClockSignal()),
                      domain.rst.eq(ResetSignal() | self.restart)]
-        m.submodules.sequencer = work(sequencer := Sequencer(cfg))
+        m.submodules.registers = work(registers := AddressRegisters())
+        m.submodules.loops = work(loops := LoopStack())
         m.submodules.decoder = work(decoder := Decoder(cfg))
+        array, vector, program = self._streams(m)
+        pc = Signal(OFFSET_BITS)
 
-        number = {e: Signal(NUMBER_BITS, name=f"{e}_number") for e in EVENTS}
-        for e, n in number.items():
-            with m.If(getattr(self, e)):
-                m.d.work += n.eq(n + 1)
-            m.d.comb += getattr(sequencer, e).eq(n)
-        loads = self._queues(m, sequencer, number)
-
-        # --- fetch: its command goes before queued loads that are not on offer yet ---------------
+        # --- fetch -------------------------------------------------------------------------------
         fetch = Signal()
-        fetch_pc = Signal(OFFSET_BITS)
         ask = Signal()  # a command to give
         pending = Signal()  # an answer to come
-        next_ok = Signal()  # the next instruction is here
+        next_ok = Signal()  # the instruction is here
         next_bad = Signal()  # it is out of the region
-        held = Signal()  # a queued load is on offer and stays so until it is taken
-        grant = Signal()
-        end = fetch_pc + INSTRUCTION_BYTES
-        command = Signal(load_command(cfg))
         m.d.comb += [
-            command.dest.eq(Destination.PROGRAM), command.kind.eq(Kind.PROGRAM),
-            command.addr.eq(fetch_pc), grant.eq(ask & ~held & ~self.abort),
+            program.valid.eq(ask & ~self.abort), program.payload.kind.eq(Kind.PROGRAM),
+            program.payload.dest.eq(Destination.PROGRAM), program.payload.addr.eq(pc),
         ]
-        m.d.work += held.eq(self.load.valid & ~self.load.ready & ~grant)
-        with m.If(grant):
-            m.d.comb += [self.load.valid.eq(1), self.load.p.eq(command), loads.o.ready.eq(0)]
-            with m.If(self.load.ready):
-                m.d.work += ask.eq(0)
-        with m.If(fetch):
-            m.d.work += pending.eq(1)
-            with m.If(end > self.region_size):
-                m.d.work += next_bad.eq(1)
-            with m.Else():
-                m.d.work += ask.eq(1)
+        with m.If(program.valid & program.ready):
+            m.d.work += ask.eq(0)
+        with m.If(fetch & (pc + INSTRUCTION_BYTES > self.region_size)):
+            m.d.work += next_bad.eq(1)
+        with m.Elif(fetch):
+            m.d.work += [ask.eq(1), pending.eq(1)]
         with m.If(self.instr_valid):
             m.d.work += [next_ok.eq(1), pending.eq(0)]
 
-        # --- run state ---------------------------------------------------------------------------
-        pc = Signal(OFFSET_BITS)
-        active = Signal(INSTRUCTION)
-        m.d.comb += [fetch_pc.eq(pc), decoder.instr.eq(active), sequencer.instr.eq(active),
-                     sequencer.region_size.eq(self.region_size)]
-        for d in "mnk":
-            for size in (f"count_{d}", f"rest_{d}"):
-                m.d.comb += getattr(sequencer, size).eq(getattr(decoder, size))
-        drained = Cat(number[done] == getattr(sequencer, f"{queue}_issued") for queue, done in
-                      (("load", "load_done"), ("exec", "exec_done"), ("store", "store_done"))).all()
+        # --- the instruction, its stream, and what comes next ------------------------------------
+        instr = registers.o
+        step = Signal()  # execute it
+        go = Signal()  # its stream takes it
+        to_vector = Signal()
+        control = Signal()  # for this context alone
+        next_pc = Signal(OFFSET_BITS)
+        refusal = Signal(Error)
+        op = {o: Signal(name=f"is_{o.name.lower()}") for o in Opcode}
+        following = pc + INSTRUCTION_BYTES
+        m.d.comb += [
+            *(s.eq(instr.opcode == o.value) for o, s in op.items()),
+            to_vector.eq(op[Opcode.VECTOR] | op[Opcode.CONVERT]),
+            control.eq(op[Opcode.LOOP] | op[Opcode.NEXT] | op[Opcode.ADDRESS]),
+            go.eq(Mux(to_vector, vector.ready & (array.unfinished <= instr.overlap),
+                      array.ready & (vector.unfinished <= instr.overlap))),
+            self.decoded.eq(step & (to_vector | op[Opcode.GEMM] | op[Opcode.GRAD])),
+            array.start.eq(self.decoded & ~to_vector), vector.start.eq(self.decoded & to_vector),
+            registers.i.eq(self.instr), registers.write.eq(step & op[Opcode.ADDRESS]),
+            decoder.instr.eq(instr),
+            loops.turns.eq(instr.m), loops.body.eq(following),
+            loops.open.eq(step & op[Opcode.LOOP] & (instr.m != 0)),
+            loops.next.eq(step & op[Opcode.NEXT]),
+            next_pc.eq(following), refusal.eq(decoder.error),
+        ]
+        with m.If(op[Opcode.LOOP] & (instr.m == 0)):
+            m.d.comb += next_pc.eq(pc + (instr.bm + 1) * INSTRUCTION_BYTES)
+        with m.Elif(op[Opcode.NEXT] & loops.again):
+            m.d.comb += next_pc.eq(loops.begin)
+        with m.If((decoder.error == Error.NONE)
+                  & ((op[Opcode.LOOP] & (instr.m != 0) & loops.full)
+                     | (op[Opcode.NEXT] & loops.empty))):
+            m.d.comb += refusal.eq(Error.BAD_FIELD)
+        for s in (array, vector):
+            m.d.comb += [s.instr.eq(instr), s.pc.eq(pc)]
+            for name in (f"{size}_{d}" for size in ("count", "rest") for d in s.dimensions):
+                m.d.comb += getattr(s, name).eq(getattr(decoder, name))
 
-        def fail(code, address):
-            m.d.sync += [self.error.eq(1), self.error_code.eq(code), self.error_addr.eq(address)]
+        # --- run state ---------------------------------------------------------------------------
+        drained = Signal()
+        lost = Signal()  # a sequencer has refused an address
+        m.d.comb += [drained.eq(array.drained & vector.drained),
+                     lost.eq(array.bad_address | vector.bad_address)]
+
+        def fail(code, address, at):
+            m.d.sync += [self.error.eq(1), self.error_code.eq(code), self.error_addr.eq(address),
+                         self.error_pc.eq(at)]
+
+        def fail_lost():
+            with m.If(array.bad_address):
+                fail(Error.BAD_ADDRESS, array.bad_offset, array.bad_pc)
+            with m.Else():
+                fail(Error.BAD_ADDRESS, vector.bad_offset, vector.bad_pc)
 
         complete = Signal()
         with m.FSM(name="run", domain="work"):
             with m.State("IDLE"):
                 with m.If(self.start):
+                    m.d.comb += [registers.clear.eq(1), loops.clear.eq(1)]
                     m.d.sync += [pc.eq(self.program_addr), self.busy.eq(1), self.done.eq(0),
                                  self.error.eq(0), self.error_code.eq(Error.NONE),
-                                 self.error_addr.eq(0), self.error_pc.eq(0)]
-                    m.next = "BEGIN"
-            with m.State("BEGIN"):  # fetch the first instruction
+                                 self.error_addr.eq(0), self.error_pc.eq(0), self.phase.eq(0)]
+                    m.next = "FETCH"
+            with m.State("FETCH"):
                 m.d.comb += fetch.eq(1)
                 m.next = "TAKE"
-            with m.State("TAKE"):  # wait for the next instruction
-                with m.If(next_ok):
-                    m.d.comb += self.taken.eq(1)
-                    m.d.work += [active.eq(self.instr), next_ok.eq(0)]
-                    m.next = "DECODE"
-                with m.Elif(next_bad):
-                    fail(Error.BAD_ADDRESS, pc)
+            with m.State("TAKE"):  # wait for the instruction
+                with m.If(lost | self.abort):
                     m.next = "DRAIN"
-            with m.State("DECODE"):
-                m.d.comb += decoder.start.eq(1)
-                m.next = "DISPATCH"
+                with m.Elif(next_ok):
+                    m.d.comb += registers.start.eq(1)
+                    m.d.work += next_ok.eq(0)
+                    m.next = "ADD"
+                with m.Elif(next_bad & drained):
+                    fail(Error.BAD_ADDRESS, pc, pc)
+                    m.next = "DRAIN"
+            with m.State("ADD"):  # address registers
+                with m.If(registers.done):
+                    m.d.comb += decoder.start.eq(1)
+                    m.next = "DISPATCH"
             with m.State("DISPATCH"):
-                with m.If(decoder.done):
-                    with m.If(decoder.error != Error.NONE):
-                        fail(decoder.error, pc)
-                        m.next = "DRAIN"
-                    with m.Elif(active.opcode == Opcode.END.value):
-                        m.next = "DRAIN"
-                    with m.Elif(active.opcode == Opcode.FENCE.value):
-                        m.next = "FENCE"
-                    with m.Elif(sequencer.ready):
-                        m.d.comb += [sequencer.start.eq(1), self.decoded.eq(1)]
-                        m.next = "FETCH"
-            with m.State("FENCE"):  # wait for everything before it
-                with m.If(drained):
-                    m.d.sync += pc.eq(pc + INSTRUCTION_BYTES)
-                    m.next = "BEGIN"
-            with m.State("FETCH"):  # the following instruction, while this one runs
-                m.d.comb += [fetch.eq(1), fetch_pc.eq(pc + INSTRUCTION_BYTES)]
-                m.next = "RUN"
-            with m.State("RUN"):
-                m.d.comb += fetch_pc.eq(pc + INSTRUCTION_BYTES)
-                with m.If(sequencer.bad_address):
-                    fail(Error.BAD_ADDRESS, sequencer.bad_offset)
+                with m.If(lost | self.abort):
                     m.next = "DRAIN"
-                with m.Elif(sequencer.ready & ~ask):
-                    m.d.sync += pc.eq(pc + INSTRUCTION_BYTES)
-                    m.next = "TAKE"
+                with m.Elif(decoder.done & (refusal != Error.NONE)):
+                    with m.If(drained):
+                        m.d.comb += self.taken.eq(1)
+                        fail(refusal, pc, pc)
+                        m.next = "DRAIN"
+                with m.Elif(decoder.done & op[Opcode.END]):
+                    with m.If(drained):
+                        m.d.comb += self.taken.eq(1)
+                        m.next = "DRAIN"
+                with m.Elif(decoder.done & Mux(op[Opcode.FENCE], drained, go | control)):
+                    m.d.comb += [step.eq(1), self.taken.eq(1)]
+                    m.d.sync += pc.eq(next_pc)
+                    m.next = "FETCH"
             with m.State("DRAIN"):  # everything taken before ends normally
-                m.d.comb += fetch_pc.eq(pc + INSTRUCTION_BYTES)
-                with m.If(drained & (~pending | next_bad) & (self.units_idle | ~self.error)):
+                with m.If(lost & ~self.error & ~self.abort):
+                    fail_lost()
+                with m.Elif(drained & ~pending & (self.units_idle | ~self.error)):
                     m.d.comb += complete.eq(1)
                     m.next = "IDLE"
 
@@ -220,7 +248,7 @@ class Context(wiring.Component):
             with m.If(running & getattr(self, bad)):
                 m.d.sync += self.abort.eq(1)
                 with m.If(~self.error):
-                    fail(code, getattr(self, f"{bad}_addr"))
+                    fail(code, getattr(self, f"{bad}_addr"), pc)
         with m.If(running & self.stop):
             m.d.sync += self.abort.eq(1)
         m.d.comb += [
@@ -228,6 +256,9 @@ class Context(wiring.Component):
             self.finished.eq(self.restart | (complete & ~self.abort & ~self.error)),
         ]
         with m.If(self.finished):
-            m.d.sync += [self.busy.eq(0), self.abort.eq(0), self.error_pc.eq(pc),
-                         self.done.eq(~self.restart)]
+            m.d.sync += [self.busy.eq(0), self.abort.eq(0), self.done.eq(~self.restart)]
+            with m.If(~self.error):
+                m.d.sync += self.error_pc.eq(pc)
+        with m.If(self.decoded):
+            m.d.sync += self.phase.eq(instr.phase)
         return m

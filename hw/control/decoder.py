@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, Config, clog2
-from hw.isa import FIELDS, INSTRUCTION, Error, Opcode, Order
+from hw.isa import FIELDS, INSTRUCTION, Error, Function, Kind, Opcode, Order
 
 
 class TileCount(wiring.Component):
@@ -99,22 +99,46 @@ class Decoder(wiring.Component):
 
         op = {o: Signal(name=f"is_{o.name.lower()}") for o in Opcode}
         m.d.comb += [s.eq(i.opcode == o.value) for o, s in op.items()]
-        gemm, grad, convert = op[Opcode.GEMM], op[Opcode.GRAD], op[Opcode.CONVERT]
+        gemm, grad, convert, vector = (op[o] for o in (Opcode.GEMM, Opcode.GRAD, Opcode.CONVERT,
+                                                       Opcode.VECTOR))
+        array = gemm | grad
+
+        def function_in(*functions):
+            return Cat(i.function == f.value for f in functions).any()
+
+        f = Function
+        none = function_in(f.NONE)
+        sgd = function_in(f.SGD)
+        losses = function_in(f.SOFTMAX, f.MSE)
+        pairs = function_in(f.ADD, f.SUB, f.MUL, f.RELU_GRAD, f.BIAS, f.BIAS_RELU)
+        reduces = losses | function_in(f.COLUMN_SUM, f.ROW_MEAN, f.ROW_MAX)
+        slots_log2 = i.y_window.h_log2 + i.y_window.w_log2
+        operand = (gemm & function_in(f.BIAS, f.BIAS_RELU)) | (grad & function_in(f.RELU_GRAD))
         step = cfg.beat_bytes - 1
         unused = [i[name] for name in FIELDS if name.startswith("unused")]
         unused += [i[name].unused for name in FIELDS if name.endswith("_window")]
         misaligned = [(i[name] & step).any() for name in FIELDS if name.endswith("_addr")]
         bad = [
             i.order > max(o.value for o in Order),
-            (i.m == 0) | (i.n == 0) | ((i.k == 0) & ~convert),
+            *(i[f"{t}_kind"] > max(k.value for k in Kind) for t in ("x", "w", "dy", "y")),
+            (i.m == 0) | (i.n == 0) | ((i.k == 0) & array),
             Cat(misaligned).any(),
             (i.y_accumulate & i.y_bfp) | (i.dw_accumulate & i.dw_bfp),
             grad & (i.x_row | i.y_row | (i.y_off & i.dw_off)),
-            ~convert & (self._spad_window_bad(i.x_window) | self._spad_window_bad(i.w_window)),
+            array & (self._spad_window_bad(i.x_window) | self._spad_window_bad(i.w_window)),
             grad & self._spad_window_bad(i.dy_window),
             grad & (i.order == Order.INTERLEAVED.value) & self._spad_window_bad(i.dy2_window),
             (~grad | ~i.y_off) & self._acc_window_bad(i.y_window),
             grad & ~i.dw_off & self._acc_window_bad(i.dw_window),
+            operand & self._acc_window_bad(i.e_window),
+            operand & (i.e_window.h_log2 + i.e_window.w_log2 > 2),
+            gemm & ~(none | function_in(f.RELU, f.BIAS, f.BIAS_RELU)),
+            grad & ~(none | (function_in(f.RELU_GRAD) & ~i.y_off)),
+            convert & ~none,
+            vector & (none | (i.function > max(v.value for v in Function))),
+            vector & (i.y_accumulate | i.dw_accumulate | i.dw_bfp),
+            vector & (slots_log2 < Mux(reduces | sgd, 2, pairs)),
+            vector & ((sgd & ~i.w_fp32) | (losses & i.y_off & i.dw_off)),
         ]
         bad_operation = Signal()
         bad_any = Signal()
@@ -124,7 +148,7 @@ class Decoder(wiring.Component):
             known.eq(Cat(op.values()).any()),
             for_us.eq(i.config_hash == cfg.hash),
             bad_any.eq(Cat(f.any() for f in unused).any()),
-            bad_operation.eq((gemm | grad | convert) & Cat(bad).any()),
+            bad_operation.eq((array | convert | vector) & Cat(bad).any()),
         ]
         with m.If(~known):
             m.d.comb += self.error.eq(Error.BAD_OPCODE)

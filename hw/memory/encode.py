@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, OFFSET_BITS, Config
+from hw.control.commands import Source
 from hw.isa import Kind
 from hw.lib.fifo import Fifo
 from hw.memory.gearbox import Gearbox, word
@@ -15,8 +16,8 @@ from hw.numerics.quantise import QuantiseLane, StochasticBits
 def tile_info(cfg: Config) -> data.StructLayout:
     """What the second pass needs of a store command; the fields are the command's."""
     return data.StructLayout({
-        "kind": Kind, "bfp": 1, "row_exp": 1, "stochastic": 1, "rows": cfg.count_bits,
-        "addr": OFFSET_BITS, "salt": 32, "row0": DIM_BITS, "col0": DIM_BITS,
+        "source": Source, "kind": Kind, "bfp": 1, "row_exp": 1, "stochastic": 1,
+        "rows": cfg.count_bits, "addr": OFFSET_BITS, "salt": 32, "row0": DIM_BITS, "col0": DIM_BITS,
     })
 
 
@@ -59,7 +60,8 @@ class TileEncoder(wiring.Component):
         m.submodules.pack_bfp = pack_bfp = Gearbox(cfg.tile * cfg.container, cfg.axi_width)
         m.submodules.pack_fp32 = pack_fp32 = Gearbox(cfg.tile * 32, cfg.axi_width)
         m.submodules.images = images = Fifo(data.StructLayout(
-            {"kind": Kind, "bfp": 1, "row_exp": 1, "exp": 8, "offset": OFFSET_BITS}), self.tiles)
+            {"source": Source, "kind": Kind, "bfp": 1, "row_exp": 1, "exp": 8,
+             "offset": OFFSET_BITS}), self.tiles)
         assert bits.LATENCY == 1 + QuantiseLane.R_DELAY, "bits meet the row they belong to"
 
         # Ask for a row: `go`. Everything up to the packers moves with `en`.
@@ -79,7 +81,8 @@ class TileEncoder(wiring.Component):
             bits.en.eq(en), bits.seed.eq(self.seed), bits.salt.eq(tile.salt),
             bits.row.eq(tile.row0 + row), bits.col.eq(tile.col0),
             images.i.valid.eq(go & (row == 0)),
-            images.i.payload.kind.eq(tile.kind), images.i.payload.bfp.eq(tile.bfp),
+            images.i.payload.source.eq(tile.source), images.i.payload.kind.eq(tile.kind),
+            images.i.payload.bfp.eq(tile.bfp),
             images.i.payload.row_exp.eq(tile.row_exp), images.i.payload.offset.eq(tile.addr),
             images.i.payload.exp.eq(self.tile_exp.payload),
         ]
@@ -135,7 +138,8 @@ class TileEncoder(wiring.Component):
         m.d.comb += [
             header.eq(image.bfp & (head != cfg.exp_beats)),
             final_head.eq(head == cfg.exp_beats - 1),
-            self.o.payload.offset.eq(image.offset), self.o.payload.kind.eq(image.kind),
+            self.o.payload.offset.eq(image.offset), self.o.payload.source.eq(image.source),
+            self.o.payload.kind.eq(image.kind),
             given.eq(self.o.valid & self.o.ready), images.o.ready.eq(given & self.o.payload.last),
         ]
         with m.If(header & ~image.row_exp):

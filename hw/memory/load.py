@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Config, clog2
-from hw.control.commands import Destination, load_command
+from hw.control.commands import Destination, Source, load_command
 from hw.isa import INSTRUCTION_BYTES, Kind
 from hw.lib.fifo import Fifo
 from hw.memory.axi import MAX_BEATS, PAGE_BYTES
@@ -152,7 +152,7 @@ class LoadUnit(wiring.Component):
     instr_valid : Out(1), pulse: `instr` is a new instruction. It stays until the data of the next
         PROGRAM command arrives
     load_done : Out(1), pulse per SPAD or ACC command, in order, in the clock that writes its last
-        row
+        row; load_source : Out(Source), the command's, with it
     count_en : Out(1), pulse: a burst of `count_bytes` of `count_kind` was accepted
     error : Out(1), pulse: a beat came with an error response; `error_addr` is the offset of the
         image. The image is unpacked nevertheless, but is no instruction
@@ -174,7 +174,7 @@ class LoadUnit(wiring.Component):
             "l_w_valid": Out(1), "l_w_ready": In(1), "l_w_slot": Out(cfg.acc_slot_bits),
             "l_w_row": Out(cfg.row_bits), "l_w_data": Out(data.ArrayLayout(32, cfg.tile)),
             "instr_valid": Out(1), "instr": Out(8 * INSTRUCTION_BYTES),
-            "load_done": Out(1),
+            "load_done": Out(1), "load_source": Out(Source),
             "count_en": Out(1), "count_kind": Out(Kind), "count_bytes": Out(16),
             "error": Out(1), "error_addr": Out(32), "abort": In(1), "idle": Out(1),
         })
@@ -281,6 +281,8 @@ class LoadUnit(wiring.Component):
         second_free = Signal()
         first_slot = Signal.like(current.slot, reset_less=True)
         first_row = Signal(cfg.row_bits, reset_less=True)
+        first_source = Signal(Source, reset_less=True)
+        second_source = Signal(Source, reset_less=True)
         ready = Signal()
         take_mant = Signal()
         take_word = Signal()
@@ -313,21 +315,23 @@ class LoadUnit(wiring.Component):
         m.d.sync += self.w_en.eq(take_mant & (current.dest == Destination.SPAD))
         with m.If(take_mant):
             m.d.sync += [first.eq(current.dest == Destination.ACC), self.w_exp.eq(exponent),
-                         first_slot.eq(current.slot), first_row.eq(row), first_last.eq(last_row)]
+                         first_slot.eq(current.slot), first_row.eq(row), first_last.eq(last_row),
+                         first_source.eq(current.source)]
         with m.Elif(put_mant):
             m.d.sync += first.eq(0)
         with m.If(put_mant):
             m.d.sync += [self.l_w_slot.eq(first_slot), self.l_w_row.eq(first_row),
-                         second_last.eq(first_last)]
+                         second_last.eq(first_last), second_source.eq(first_source)]
         with m.Elif(take_word):
             m.d.sync += [self.l_w_slot.eq(current.slot), self.l_w_row.eq(row),
-                         second_last.eq(last_row)]
+                         second_last.eq(last_row), second_source.eq(current.source)]
         with m.If(second_free):
             m.d.sync += self.l_w_valid.eq(put_mant | take_word)
         m.d.comb += [
             self.w_slot.eq(first_slot), self.w_row.eq(first_row),
             self.load_done.eq((self.w_en & first_last)
                               | (self.l_w_valid & self.l_w_ready & second_last)),
+            self.load_source.eq(Mux(self.w_en, first_source, second_source)),
         ]
 
         for c in range(cfg.tile):

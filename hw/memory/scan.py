@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Config
-from hw.control.commands import store_command
+from hw.control.commands import Source, store_command
 from hw.lib.ram import Ram
 
 
@@ -88,7 +88,8 @@ class TileScan(wiring.Component):
     exp_row : Out(1), with `exp_en`: of a BFP tile with one exponent per row
     exp_last : Out(1), with `exp_en`: the tile's last valid row
     tile_en : Out(1), tile_exp : Out(8), the tile's exponent, if it is to be BFP
-    read_done : Out(1), pulse: the tile has been read for the last time
+    read_done : Out(1), pulse: the tile has been read for the last time;
+        read_source : Out(Source), the command's, with it
     nonfinite : Out(1), pulse: a final result holds a NaN or Inf
     """
 
@@ -100,7 +101,8 @@ class TileScan(wiring.Component):
             "s_r_row": Out(cfg.row_bits), "s_r_data": In(data.ArrayLayout(32, cfg.tile)),
             "reserve": Out(1), "row_en": Out(1), "row": Out(32 * cfg.tile),
             "exp_en": Out(1), "exp": Out(8), "exp_row": Out(1), "exp_last": Out(1),
-            "tile_en": Out(1), "tile_exp": Out(8), "read_done": Out(1), "nonfinite": Out(1),
+            "tile_en": Out(1), "tile_exp": Out(8), "read_done": Out(1), "read_source": Out(Source),
+            "nonfinite": Out(1),
         })
 
     @property
@@ -132,6 +134,7 @@ class TileScan(wiring.Component):
         with m.If(self.cmd.valid & self.cmd.ready):
             m.d.sync += [
                 busy.eq(1), row.eq(0), last_row.eq(command.rows - 1), slot.eq(command.slot),
+                self.read_source.eq(command.source),
                 valid_columns.eq(Cat(command.cols > c for c in range(cfg.tile))),
                 *(flags[name].eq(command[name]) for name in kept.members),
             ]

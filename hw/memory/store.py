@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import OFFSET_BITS, Config
-from hw.control.commands import store_command
+from hw.control.commands import Source, store_command
 from hw.isa import Kind
 from hw.lib.fifo import Fifo
 from hw.memory.encode import TileEncoder, tile_info
@@ -45,9 +45,10 @@ class StoreUnit(wiring.Component):
     w_valid, w_ready, w_data, w_last : out, in, Out(axi_width), out
     b_valid, b_ready, b_resp : in, out, In(2)
         AXI4 write channels: INCR, beats of axi_width, every strobe set, one ID
-    store_read : Out(1), pulse per command: its accumulator tile was read for the last time
+    store_read : Out(1), pulse per command: its accumulator tile was read for the last time;
+        store_read_source : Out(Source), the command's, with it
     store_done : Out(1), pulse per command, in order: the last response of its image has arrived
-        OK; none after an error
+        OK; none after an error; store_done_source : Out(Source), the command's, with it
     nonfinite : Out(1), pulse: the valid elements of a command with `final` hold a NaN or Inf
     count_en : Out(1), count_kind : Out(Kind), count_bytes : Out(16), an accepted AW's bytes
     error : Out(1), error_addr : Out(32), pulse: a write failed; offset of its burst in the region
@@ -65,7 +66,8 @@ class StoreUnit(wiring.Component):
             "aw_valid": Out(1), "aw_ready": In(1), "aw_addr": Out(cfg.addr_width),
             "aw_len": Out(8), "w_valid": Out(1), "w_ready": In(1), "w_data": Out(cfg.axi_width),
             "w_last": Out(1), "b_valid": In(1), "b_ready": Out(1), "b_resp": In(2),
-            "store_read": Out(1), "store_done": Out(1), "nonfinite": Out(1),
+            "store_read": Out(1), "store_read_source": Out(Source),
+            "store_done": Out(1), "store_done_source": Out(Source), "nonfinite": Out(1),
             "count_en": Out(1), "count_kind": Out(Kind), "count_bytes": Out(16),
             "error": Out(1), "error_addr": Out(OFFSET_BITS), "abort": In(1), "idle": Out(1),
         })
@@ -102,7 +104,7 @@ class StoreUnit(wiring.Component):
             self.s_r_valid.eq(scan.s_r_valid), scan.s_r_ready.eq(self.s_r_ready),
             self.s_r_slot.eq(scan.s_r_slot), self.s_r_row.eq(scan.s_r_row),
             scan.s_r_data.eq(self.s_r_data), self.store_read.eq(scan.read_done),
-            self.nonfinite.eq(scan.nonfinite),
+            self.store_read_source.eq(scan.read_source), self.nonfinite.eq(scan.nonfinite),
             scan.room.eq(rows.room), rows.reserve.eq(scan.reserve),
             rows.w_en.eq(scan.row_en), rows.w_row.eq(scan.row),
             rows.e_en.eq(scan.exp_en), rows.e_exp.eq(scan.exp),
@@ -125,5 +127,6 @@ class StoreUnit(wiring.Component):
         for name in ("aw_valid", "aw_addr", "aw_len", "w_valid", "w_data", "w_last", "b_ready",
                      "count_en", "count_kind", "count_bytes", "error", "error_addr", "idle"):
             m.d.comb += getattr(self, name).eq(getattr(write, name))
-        m.d.comb += self.store_done.eq(write.done)
+        m.d.comb += [self.store_done.eq(write.done),
+                     self.store_done_source.eq(write.done_source)]
         return m

@@ -5,18 +5,20 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import OFFSET_BITS, Config, clog2
+from hw.control.commands import Source
 from hw.isa import Kind
 from hw.lib.fifo import Fifo
 from hw.memory.axi import MAX_BEATS, PAGE_BYTES
 
 
 def image_beat(cfg: Config) -> data.StructLayout:
-    """One beat of a tile image; `offset` and `kind` belong to the image and stay for all of it."""
+    """One beat of a tile image; `offset`, `kind` and `source` are the image's in all of it."""
     return data.StructLayout({
         "data": cfg.axi_width,
         "last": 1,               # the image's last beat
         "offset": OFFSET_BITS,   # of the image's first byte in the region
         "kind": Kind,
+        "source": Source,
     })
 
 
@@ -38,7 +40,8 @@ class BurstWriter(wiring.Component):
     w_valid, w_ready, w_data, w_last : out, in, Out(axi_width), out
     b_valid, b_ready, b_resp : in, out, In(2)
         AXI4 write channels; every strobe is set, all bursts have one ID
-    done : Out(1), pulse: the last response of an image has arrived, all of them OK
+    done : Out(1), pulse: the last response of an image has arrived, all of them OK;
+        done_source : Out(Source), the image's, with it
     error : Out(1), pulse: a response that is neither OKAY nor EXOKAY
     error_addr : Out(32), offset in the region of that response's burst
     count_en : Out(1), a burst's address is accepted
@@ -54,7 +57,8 @@ class BurstWriter(wiring.Component):
             "aw_valid": Out(1), "aw_ready": In(1), "aw_addr": Out(cfg.addr_width),
             "aw_len": Out(8), "w_valid": Out(1), "w_ready": In(1), "w_data": Out(cfg.axi_width),
             "w_last": Out(1), "b_valid": In(1), "b_ready": Out(1), "b_resp": In(2),
-            "done": Out(1), "error": Out(1), "error_addr": Out(OFFSET_BITS),
+            "done": Out(1), "done_source": Out(Source),
+            "error": Out(1), "error_addr": Out(OFFSET_BITS),
             "count_en": Out(1), "count_kind": Out(Kind), "count_bytes": Out(16),
             "abort": In(1), "idle": Out(1),
         })
@@ -68,9 +72,9 @@ class BurstWriter(wiring.Component):
         m.submodules.beats = beats = Fifo(data.StructLayout({"data": cfg.axi_width, "last": 1}),
                                           cfg.write_buffer)
         m.submodules.bursts = bursts = Fifo(data.StructLayout(
-            {"offset": OFFSET_BITS, "len": 8, "kind": Kind, "last": 1}), depth)
+            {"offset": OFFSET_BITS, "len": 8, "kind": Kind, "source": Source, "last": 1}), depth)
         m.submodules.pending = pending = Fifo(data.StructLayout(
-            {"offset": OFFSET_BITS, "last": 1}), depth)
+            {"offset": OFFSET_BITS, "source": Source, "last": 1}), depth)
 
         # In: cut images into bursts; a burst enters `bursts` with its last beat.
         image_starts = Signal(init=1)
@@ -94,6 +98,7 @@ class BurstWriter(wiring.Component):
             beats.i.payload.data.eq(self.i.payload.data), beats.i.payload.last.eq(ends),
             bursts.i.payload.offset.eq(start), bursts.i.payload.len.eq(length),
             bursts.i.payload.kind.eq(self.i.payload.kind),
+            bursts.i.payload.source.eq(self.i.payload.source),
             bursts.i.payload.last.eq(self.i.payload.last),
         ]
         with m.If(push):
@@ -113,7 +118,7 @@ class BurstWriter(wiring.Component):
                     & (~self.aw_valid | self.aw_ready)),
             raised.eq(bursts.o.valid & free), bursts.o.ready.eq(free),
             pending.i.valid.eq(raised), pending.i.payload.offset.eq(burst.offset),
-            pending.i.payload.last.eq(burst.last),
+            pending.i.payload.last.eq(burst.last), pending.i.payload.source.eq(burst.source),
             self.count_en.eq(self.aw_valid & self.aw_ready), self.count_kind.eq(kind),
             self.count_bytes.eq((self.aw_len + 1) << log_beat),
         ]
@@ -144,5 +149,6 @@ class BurstWriter(wiring.Component):
             self.error.eq(bad), self.error_addr.eq(pending.o.payload.offset),
             failed.eq(failed | bad),
             self.done.eq(answered & pending.o.payload.last & ~bad & ~failed),
+            self.done_source.eq(pending.o.payload.source),
         ]
         return m

@@ -8,7 +8,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hw.config import Config
-from hw.control.commands import Destination, load_command
+from hw.control.commands import Destination, Source, load_command
 from hw.isa import Kind
 from hw.memory.load import LoadUnit
 
@@ -106,7 +106,7 @@ def random_commands(rng, cfg, count, dests=(SPAD, ACC, ACC, PROGRAM)):
         dest = rng.choice(dests)
         full = rng.random() < 0.3
         commands.append({
-            "dest": dest, "kind": rng.choice(list(Kind)),
+            "source": rng.choice(list(Source)), "dest": dest, "kind": rng.choice(list(Kind)),
             "fp32": rng.randrange(2) if dest == ACC else 0, "row_exp": rng.randrange(2),
             "slot": rng.randrange(cfg.acc_slots if dest == ACC else cfg.spad_slots),
             "rows": cfg.tile if full else rng.randint(1, cfg.tile),
@@ -185,7 +185,7 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
                 out.events.append(row)
                 held_row = None
             if ctx.get(dut.load_done):
-                out.events.append(("done",))
+                out.events.append(("done", ctx.get(dut.load_source)))
                 finished += 1
             if ctx.get(dut.instr_valid):
                 out.events.append(("instr", ctx.get(dut.instr)))
@@ -237,7 +237,7 @@ def expected_events(cfg, commands, images):
         memory = "spad" if command["dest"] == SPAD else "acc"
         for r, (exponent, row) in enumerate(expected_rows(cfg, command, image)):
             events.append((memory, command["slot"], r, exponent, row))
-        events.append(("done",))
+        events.append(("done", command["source"]))
     return events
 
 
@@ -268,8 +268,9 @@ def test_unpacks_what_memory_holds(sizes, stall):
 
 def test_splits_long_images():
     cfg = Config(tile=20, mant_width=8, axi_width=32, spad_kib=8, acc_kib=8)
-    commands = [{"dest": ACC, "kind": Kind.PARTIAL, "fp32": 1, "row_exp": 0, "slot": 1, "rows": 20,
-                 "cols": 20, "addr": addr} for addr in (0, 4096 - 4 * 260)]
+    commands = [{"source": Source.VECTOR, "dest": ACC, "kind": Kind.PARTIAL, "fp32": 1,
+                 "row_exp": 0, "slot": 1, "rows": 20, "cols": 20, "addr": addr}
+                for addr in (0, 4096 - 4 * 260)]
     rng = random.Random(0)
     images = [random_image(rng, cfg, c) for c in commands]
     out = run(cfg, commands, images)

@@ -6,6 +6,7 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from hw.config import Config
+from hw.control.commands import Source
 from hw.isa import Kind
 from hw.memory.store import StoreUnit
 
@@ -103,7 +104,8 @@ def random_commands(cfg, rng, count, **fixed):
     for k in range(count):
         addr += rng.choice([0, 0, rng.randrange(4)]) * cfg.beat_bytes
         bfp = rng.randrange(2)
-        cmd = dict(slot=rng.randrange(cfg.acc_slots), kind=rng.choice(list(Kind)), bfp=bfp,
+        cmd = dict(source=rng.choice(list(Source)), slot=rng.randrange(cfg.acc_slots),
+                   kind=rng.choice(list(Kind)), bfp=bfp,
                    row_exp=k & 1, stochastic=k >> 1 & 1, final=rng.randrange(2),
                    rows=rng.choice([cfg.tile, rng.randint(1, cfg.tile)]),
                    cols=rng.choice([cfg.tile, rng.randint(1, cfg.tile)]),
@@ -205,11 +207,15 @@ class Bench:
             assert get(dut.count_bytes) == (aw[1] + 1) * self.cfg.beat_bytes
             self.counted[Kind(get(dut.count_kind))] += get(dut.count_bytes)
         if get(dut.store_read):
+            source = self.commands[self.store_reads]["source"]
+            assert get(dut.store_read_source) == source
             self.store_reads += 1
             rows = sum(c["rows"] for c in self.commands[:self.store_reads])
             assert len(self.reads) >= rows, "store_read before the last read"
             assert len(self.reads) <= rows + 1, "store_read late"
         if get(dut.store_done):
+            source = self.commands[self.store_dones]["source"]
+            assert get(dut.store_done_source) == source
             self.store_dones += 1
             assert self.answered_bytes() >= self.image_end(self.store_dones), "store_done early"
         self.nonfinite += get(dut.nonfinite)
