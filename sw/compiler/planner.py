@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hw.config import Config
 from hw.isa import Opcode, Order
 from sw.compiler.assembler import window
-from sw.compiler.cost import OVERHEAD, Bus, replay
-from sw.compiler.reuse import best_window, power_floor
+from sw.compiler.cost import OVERHEAD, WINDOWS, Bus, replay
+from sw.compiler.reuse import best_window, power_ceil, power_floor
 from sw.golden.traffic import trace
 
 #: Names of orders on command lines.
@@ -69,8 +69,11 @@ def paper_order(m: int, k: int, n: int) -> Order:
 
 
 def plan(cfg: Config, layer: Layer, *, order: str = "auto",
-         blocks: tuple[int, int, int] | None = None, bus: Bus | None = None) -> Plan:
+         blocks: tuple[int, int, int] | None = None, bus: Bus | None = None,
+         accumulators: int | None = None) -> Plan:
     """Plan `layer`: order "auto" (by cost), "paper" or a name; `blocks` (bm, bn, bk) if given.
+
+    Only the first `accumulators` accumulator slots are used (default: all).
 
     Raises
     ------
@@ -78,6 +81,7 @@ def plan(cfg: Config, layer: Layer, *, order: str = "auto",
         Unknown order, or a block that is negative or above 65535.
     """
     bus = bus or Bus()
+    accumulators = accumulators or cfg.acc_slots
     if order not in ("auto", "paper", *ORDERS):
         raise PlanError(f"order must be auto, paper, {', '.join(ORDERS)}, not {order!r}")
     if blocks and not all(0 <= b < 1 << 16 for b in blocks):
@@ -93,9 +97,10 @@ def plan(cfg: Config, layer: Layer, *, order: str = "auto",
     operations = tiles["m"] * tiles["n"] * tiles["k"] * (2 - layer.y_off - layer.dw_off)
     plans = []
     for chosen in orders:
-        ranked = sorted((_Candidate(cfg, layer, chosen, tiles, blocking, split, bus).plan()
+        ranked = sorted((_Candidate(cfg, layer, chosen, tiles, blocking, split, acc, bus).plan()
                          for blocking in blockings
-                         for split in _splits(cfg, layer.opcode, chosen)),
+                         for split in _splits(cfg, layer.opcode, chosen)
+                         for acc in _accumulators(layer, tiles, accumulators)),
                         key=lambda p: p.cost(cfg, bus))
         if operations <= REPLAY_LIMIT:
             plans += [_replayed(cfg, p, bus) for p in ranked[:FINALISTS]]
@@ -112,9 +117,10 @@ def _replayed(cfg: Config, plan: Plan, bus: Bus) -> Plan:
 
 
 def _numbers(fields: dict) -> dict:
-    """Fields as the golden model has them: numbers, addresses included."""
+    """Fields as the golden model has them: numbers, addresses and unused windows included."""
     names = ("x", "w", "dy", "y", "dw", "y_part", "dw_part")
     return {f"{n}_{what}": 0 for n in names for what in ("addr", "pitch")} | \
+        {f"{n}_window": window() for n in WINDOWS} | {"function": 0} | \
         {name: getattr(value, "value", value) for name, value in fields.items()}
 
 
@@ -142,18 +148,30 @@ def _splits(cfg: Config, opcode: Opcode, order: Order) -> tuple[tuple[int, ...],
     return ((1, 1, 2), (2, 1, 1), (1, 2, 1)) if cfg.spad_banks >= 4 else ((1, 1, 2),)
 
 
+def _accumulators(layer: Layer, tiles: dict[str, int], slots: int) -> list[tuple[int, int]]:
+    """Ways to share accumulator slots between Y (dX) and dW: halves, or all that one can use."""
+    if layer.opcode is Opcode.GEMM or layer.dw_off:
+        return [(slots, 0)]
+    if layer.y_off:
+        return [(0, slots)]
+    y, dw = (power_ceil(tiles[a]) * power_ceil(tiles[b]) for a, b in ("mk", "kn"))
+    half = power_floor(slots // 2)
+    chosen = {half, *(s for s in (y, power_floor(max(1, slots - dw))) if s < slots)}
+    return [(s, power_floor(slots - s)) for s in sorted(chosen)]
+
+
 class _Candidate:
     """One order, blocking and split: windows, estimated bytes and clocks."""
 
-    def __init__(self, cfg, layer, order, tiles, blocks, split, bus):
+    def __init__(self, cfg, layer, order, tiles, blocks, split, accumulators, bus):
         self.cfg, self.layer, self.order, self.tiles, self.bus = cfg, layer, order, tiles, bus
         self.blocks = {d: min(b or tiles[d], tiles[d]) for d, b in blocks.items()}
         self.windows = {}
         self.tile_bytes = 0.0
         if layer.opcode is Opcode.GEMM:
-            self._gemm(split)
+            self._gemm(split, *accumulators)
         else:
-            self._grad(split)
+            self._grad(split, *accumulators)
 
     def plan(self) -> Plan:
         """The candidate with its closed-form estimates."""
@@ -201,14 +219,14 @@ class _Candidate:
             taken += q
         return places
 
-    def _gemm(self, split):
+    def _gemm(self, split, y_slots, _):
         loops = self._loops("KMNknm")
         places = self._place(split)
         self._spad_window("x", "mk", [loops], *places[0])
         self._spad_window("w", "kn", [loops], *places[1])
-        self._acc_window("y", "mn", loops, 0, self.cfg.acc_slots)
+        self._acc_window("y", "mn", loops, 0, y_slots)
 
-    def _grad(self, split):
+    def _grad(self, split, y_slots, dw_slots):
         layer, order = self.layer, self.order
         if order in (Order.SEQUENTIAL, Order.INTERLEAVED):
             dx, dw = self._loops("MKNnkm"), self._loops("NKMmnk")
@@ -226,11 +244,10 @@ class _Candidate:
             self._spad_window("dy2", "mn", [] if layer.dw_off else [dw], *places[3])
         else:
             self._spad_window("dy", "mn", dy, *places[2])
-        half = self.cfg.acc_slots if layer.y_off or layer.dw_off else self.cfg.acc_slots // 2
         if not layer.y_off:
-            self._acc_window("y", "mk", dx, 0, half)
+            self._acc_window("y", "mk", dx, 0, y_slots)
         if not layer.dw_off:
-            self._acc_window("dw", "kn", dw, self.cfg.acc_slots - half, half)
+            self._acc_window("dw", "kn", dw, y_slots, dw_slots)
 
     def _estimate(self) -> float:
         """Clocks: the array or the bus, whichever takes longer, and both ends of the operation."""

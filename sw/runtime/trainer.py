@@ -27,7 +27,7 @@ from sw.runtime.backends import Hyperparameters, Outcome, Timing, run
 from sw.runtime.tensors import read, read_batches, write, write_batches
 
 #: Clocks beyond which a run is given up, as a multiple of the compiler's estimate.
-PATIENCE = 50
+PATIENCE = 20
 
 
 def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
