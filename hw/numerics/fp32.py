@@ -1,4 +1,4 @@
-"""FP32 arithmetic of the array's bottom edge: integer sums to FP32, and FP32 addition.
+"""FP32 arithmetic: integer sums to FP32, addition and maximum, multiplication.
 
 Results as in docs/numerics.md: rounded once to nearest even, flushed to +0 below 2**-126, Inf from
 2**128 on, every NaN 0x7FC00000, never -0.
@@ -127,9 +127,14 @@ class Fp32Add(wiring.Component):
 
     One sum per clock, no stall. Inf + (-Inf), or any NaN, is NaN.
 
+    Parameters
+    ----------
+    with_maximum : the component has `maximum`
+
     Members
     -------
     a, b : In(32)
+    maximum : In(1), with a and b: y is the larger of them; then a NaN must be 0x7FC00000
     y : Out(32)
     overflow : Out(1), y is Inf though a and b are finite
     """
@@ -137,8 +142,10 @@ class Fp32Add(wiring.Component):
     #: Clocks from `a` and `b` to `y`.
     LATENCY = 4
 
-    def __init__(self):
-        super().__init__({"a": In(32), "b": In(32), "y": Out(32), "overflow": Out(1)})
+    def __init__(self, *, with_maximum: bool = False):
+        self.with_maximum = with_maximum
+        members = {"a": In(32), "b": In(32)} | ({"maximum": In(1)} if with_maximum else {})
+        super().__init__(members | {"y": Out(32), "overflow": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -154,6 +161,12 @@ class Fp32Add(wiring.Component):
             m.d.comb += [large.eq(self.b), small.eq(self.a)]
         with m.Else():
             m.d.comb += [large.eq(self.a), small.eq(self.b)]
+        if self.with_maximum:  # the larger of the two, plus zero
+            maximum = Signal(32)
+            nothing = Signal(32)
+            m.d.comb += [maximum.eq(Mux(self.maximum & large[31], small, large)),
+                         nothing.eq(Mux(self.maximum, 0, small))]
+            large, small = maximum, nothing
         distance = Signal(8)
         subtract = large[31] ^ small[31]
         (sign1, subtract1, inf1, nan1, exponent1, large1, small1, distance1) = stage(
@@ -197,5 +210,66 @@ class Fp32Add(wiring.Component):
         ]
 
         word, overflow = _round(m, significand3, exponent3, sign3, inf3, nan3)
+        m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
+        return m
+
+
+class Fp32Mul(wiring.Component):
+    """`round24(a * b)` of FP32 values; subnormal operands count as zero.
+
+    One product per clock, no stall. 0 * Inf, or any NaN, is NaN.
+
+    Members
+    -------
+    a, b : In(32)
+    y : Out(32)
+    overflow : Out(1), y is Inf though a and b are finite
+    """
+
+    #: Clocks from `a` and `b` to `y`.
+    LATENCY = 3
+
+    def __init__(self):
+        super().__init__({"a": In(32), "b": In(32), "y": Out(32), "overflow": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+
+        def parts(word):
+            exponent, fraction = word[23:31], word[:23]
+            live, top = exponent.any(), exponent.all()
+            significand = Mux(live, Cat(fraction, Const(1, 1)), 0)
+            return exponent, significand, ~live, top & ~fraction.any(), top & fraction.any()
+
+        a_exponent, a, a_zero, a_inf, a_nan = parts(self.a)
+        b_exponent, b, b_zero, b_inf, b_nan = parts(self.b)
+        # Products by the three bytes of b.
+        products = [Signal(32, name=f"product{n}", reset_less=True) for n in range(3)]
+        exponent1 = Signal(signed(10), reset_less=True)
+        sign1 = Signal(reset_less=True)
+        inf1 = Signal(reset_less=True)
+        nan1 = Signal(reset_less=True)
+        m.d.sync += [product.eq(a * b[8 * n:8 * n + 8]) for n, product in enumerate(products)]
+        m.d.sync += [
+            exponent1.eq(a_exponent + b_exponent - BIAS), sign1.eq(self.a[31] ^ self.b[31]),
+            inf1.eq(a_inf | b_inf), nan1.eq(a_nan | b_nan | a_inf & b_zero | b_inf & a_zero),
+        ]
+
+        # Their sum: the leading bit is bit 47 or 46. 24 bits, guard and sticky are kept.
+        total = Signal(48)
+        high = total[47]
+        significand2 = Signal(26, reset_less=True)
+        exponent2 = Signal(signed(10), reset_less=True)
+        sign2 = Signal(reset_less=True)
+        inf2 = Signal(reset_less=True)
+        nan2 = Signal(reset_less=True)
+        m.d.comb += total.eq(products[0] + (products[1] << 8) + (products[2] << 16))
+        m.d.sync += [
+            significand2.eq(Mux(high, Cat(total[:23].any(), total[23:]),
+                                Cat(total[:22].any(), total[22:47]))),
+            exponent2.eq(exponent1 + high), sign2.eq(sign1), inf2.eq(inf1), nan2.eq(nan1),
+        ]
+
+        word, overflow = _round(m, significand2, exponent2, sign2, inf2, nan2)
         m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
         return m

@@ -4,9 +4,9 @@ from fractions import Fraction
 import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
-from exact_fp32 import INF, NAN, SIGN, add, round24
+from exact_fp32 import INF, NAN, SIGN, add, exact, round24
 
-from hw.numerics.fp32 import Fp32Add, SumToFp32, canonical
+from hw.numerics.fp32 import Fp32Add, Fp32Mul, SumToFp32, canonical
 
 ONE, LEAST, LARGEST = 0x3F800000, 0x00800000, 0x7F7FFFFF
 
@@ -45,13 +45,15 @@ def test_reference_corners():
     assert round24(Fraction(2**24 + 3)) == (0x4B800002, 0)
 
 
+WORDS = [0, SIGN, 1, SIGN | 0x7FFFFF, LEAST, SIGN | LEAST, LEAST + 1, SIGN | LEAST + 1,
+         0x01000001, SIGN | 0x01000000, ONE, ONE + 1, ONE - 1, SIGN | ONE, SIGN | ONE - 1,
+         0x33800000, 0x33800001, 0x33000000, 0x33000001, 0xB3000000, 0xB3000001, 0x32FFFFFF,
+         0xB2FFFFFF, 0x34000000, 0x3FFFFFFF, 0xB3800000, LARGEST, SIGN | LARGEST, 0x73000000,
+         0x72FFFFFF, 0xF3000000, 0x7F000000, INF, SIGN | INF, NAN, 0x7F800001, 0xFFFFFFFF]
+
+
 def test_add_corners():
-    words = [0, SIGN, 1, SIGN | 0x7FFFFF, LEAST, SIGN | LEAST, LEAST + 1, SIGN | LEAST + 1,
-             0x01000001, SIGN | 0x01000000, ONE, ONE + 1, ONE - 1, SIGN | ONE, SIGN | ONE - 1,
-             0x33800000, 0x33800001, 0x33000000, 0x33000001, 0xB3000000, 0xB3000001, 0x32FFFFFF,
-             0xB2FFFFFF, 0x34000000, 0x3FFFFFFF, 0xB3800000, LARGEST, SIGN | LARGEST, 0x73000000,
-             0x72FFFFFF, 0xF3000000, 0x7F000000, INF, SIGN | INF, NAN, 0x7F800001, 0xFFFFFFFF]
-    cases = [(a, b) for a in words for b in words]
+    cases = [(a, b) for a in WORDS for b in WORDS]
     dut = Fp32Add()
     check(dut, (dut.a, dut.b), cases, [add(*c) for c in cases])
 
@@ -72,6 +74,59 @@ def test_add_random(spread):
         cases.append(tuple(words))
     dut = Fp32Add()
     check(dut, (dut.a, dut.b), cases, [add(*c) for c in cases])
+
+
+def maximum(a, b):
+    if NAN in (a, b):
+        return NAN
+    return max(a, b, key=lambda w: -(w & ~SIGN) if w & SIGN else w)
+
+
+def test_maximum():
+    """Operands are canonical; without `maximum` the same component adds."""
+    words = [w for w in WORDS if w & ~SIGN >= LEAST and w & ~SIGN <= INF] + [0, NAN]
+    cases = [(a, b, n) for a in words for b in words for n in (0, 1)]
+    dut = Fp32Add(with_maximum=True)
+    check(dut, (dut.a, dut.b, dut.maximum), cases,
+          [(maximum(a, b), 0) if n else add(a, b) for a, b, n in cases])
+
+
+def mul(a, b):
+    sign = (a ^ b) & SIGN
+    sizes = [0 if w & ~SIGN < LEAST else w & ~SIGN for w in (a, b)]
+    if max(sizes) > INF or sorted(sizes) == [0, INF]:
+        return NAN, 0
+    if INF in sizes:
+        return sign | INF, 0
+    return round24(exact(a) * exact(b))
+
+
+def test_mul_corners():
+    cases = [(a, b) for a in WORDS for b in WORDS]
+    # products at the ends of the range
+    cases += [(a, b ^ sign) for a in (0x00800000, 0x00FFFFFF, 0x20000001, 0x5F7FFFFF, 0x5F800001)
+              for b in (0x3F7FFFFF, 0x3F800001, 0x3F000000, 0x3EFFFFFF, 0x3F000001, 0x20000000,
+                        0x1FFFFFFF, 0x5F7FFFFF, 0x5F800000, 0x5F7FFFFE) for sign in (0, SIGN)]
+    dut = Fp32Mul()
+    check(dut, (dut.a, dut.b), cases, [mul(*c) for c in cases])
+
+
+def test_mul_random():
+    rng = random.Random(5)
+
+    def word(exponent):
+        fraction = rng.choice([rng.getrandbits(23), 1 << rng.randrange(23),
+                               (1 << 23) - (1 << rng.randrange(23)), rng.getrandbits(12) << 11])
+        return rng.getrandbits(1) << 31 | exponent << 23 | fraction
+
+    cases = []
+    for _ in range(8000):
+        a = rng.randrange(1, 255)
+        # half of the products near the ends of the range
+        b = rng.choice([rng.randrange(1, 255), rng.choice([126, 127, 128, 380, 381, 382]) - a])
+        cases.append((word(a), word(min(max(b, 0), 255))))
+    dut = Fp32Mul()
+    check(dut, (dut.a, dut.b), cases, [mul(*c) for c in cases])
 
 
 def convert(total, scale, nan):
