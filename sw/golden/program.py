@@ -54,9 +54,10 @@ def _examined(cfg: Config, raw: bytes, added: tuple[int, ...]) -> tuple[dict, Er
     return fields, error, trace(cfg, fields) if accepted else None
 
 
-def _loop_error(opcode: int, depth: int) -> bool:
-    return (opcode == Opcode.LOOP.value and depth == LOOP_DEPTH) or \
-        (opcode == Opcode.NEXT.value and depth == 0)
+def _loop_error(fields: dict, depth: int) -> bool:
+    """Whether an instruction opens one loop too many, or closes one that is not open."""
+    return (fields["opcode"] == Opcode.LOOP.value and fields["m"] > 0 and depth == LOOP_DEPTH) or \
+        (fields["opcode"] == Opcode.NEXT.value and depth == 0)
 
 
 def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
@@ -85,7 +86,7 @@ def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
         opcode = plain["opcode"]
         fields, error, walk = _examined(
             cfg, raw, tuple(registers[plain[f"{name}_reg"]] for name in ADDRESSED))
-        if error is Error.NONE and _loop_error(opcode, len(loops)):
+        if error is Error.NONE and _loop_error(fields, len(loops)):
             error = Error.BAD_FIELD
         if walk is None:
             yield Step(pc, error, pc, fields, None)
