@@ -219,7 +219,7 @@ class VectorSequencer(wiring.Component):
             store.cmd.addr.eq(image.address), store.cmd.salt.eq(i.salt),
             store.cmd.row0.eq((i.y_row0 + image.i * cfg.tile)[:DIM_BITS]),
             store.cmd.col0.eq((i.y_col0 + image.j * cfg.tile)[:DIM_BITS]),
-            store.vector_done.eq(self.vector_issued),
+            store.vector_done.eq(Mux(convert, self.vector_done, self.vector_issued)),
             store.load_done.eq(Mux(convert, self.load_issued, self.load_done)),
         ]
 
