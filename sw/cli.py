@@ -4,11 +4,15 @@ import argparse
 import sys
 
 from hw.config import ConfigError
-from sw.commands import op
+from sw.commands import infer, op, train
 from sw.compiler.layout import LayoutError
+from sw.compiler.network import NetworkError
 from sw.compiler.planner import PlanError
+from sw.compiler.slots import SlotError
 from sw.files import UsageError
 from sw.runtime.backends import RunError
+
+MISTAKES = (UsageError, ConfigError, NetworkError, PlanError, LayoutError, SlotError)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -16,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m sw",
                                   description="Run operations, or train networks, on the NPU.")
     commands = top.add_subparsers(dest="command", required=True)
-    for command in (op,):
+    for command in (op, train, infer):
         command.add_arguments(commands)
     return top
 
@@ -31,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         message, status = f"{where}{error.strerror or error}", 2
     except MemoryError:
         message, status = "these matrices take more memory than there is", 2
-    except (UsageError, ConfigError, PlanError, LayoutError) as error:
+    except MISTAKES as error:
         message, status = error, 2
     except RunError as error:
         message, status = error, 1

@@ -39,19 +39,18 @@ def phase_cycles(path: Path, phases: list[dict]) -> None:
     from matplotlib.patches import Patch
     from matplotlib.ticker import EngFormatter
 
-    layers = list(dict.fromkeys(p["layer"] for p in phases))
+    layers = list(dict.fromkeys(p["layer"] or p["phase"] for p in phases))
     height = dict.fromkeys(layers, 0)
     figure = _figure(6.4, 4)
     axes = figure.subplots()
     for p in phases:
-        colour = PHASE_COLOURS.get(p["phase"], GREY)
+        colour, layer = PHASE_COLOURS.get(p["phase"], GREY), p["layer"] or p["phase"]
         for cycles, style in ((p["busy"], {}),
                               (p["cycles"] - p["busy"], {"hatch": "////", "alpha": 0.55})):
-            axes.bar(layers.index(p["layer"]), cycles, bottom=height[p["layer"]], width=0.6,
+            axes.bar(layers.index(layer), cycles, bottom=height[layer], width=0.6,
                      color=colour, edgecolor="white", linewidth=0, **style)
-            height[p["layer"]] += cycles
+            height[layer] += cycles
     axes.set_xticks(range(len(layers)), layers)
-    axes.set_xlabel("layer (inputs x outputs)")
     axes.set_ylabel("clock cycles, all epochs")
     axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.grid(axis="y", alpha=0.3)

@@ -1,6 +1,9 @@
 """Files that the commands read and write."""
 
+import json
+import math
 import os
+import sys
 import tokenize
 import zipfile
 import zlib
@@ -44,7 +47,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """A binary file that takes the place of `path` at the end, if nothing went wrong.
 
     Whatever interrupts the writer, `path` is either the old file or the new one, complete.
+    Devices and pipes are written as they are.
     """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
@@ -54,3 +63,21 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: dict) -> None:
+    """Write `value` as JSON, with null for NaN and infinities; path - is standard output."""
+    text = json.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    with replacing(Path(path)) as file:
+        file.write(text.encode())
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,9 +1,7 @@
 """`python -m sw op`: run one operation on a backend."""
 
 import argparse
-import json
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from hw.regs import COUNTERS
 from sw.commands.arguments import check_ranges, check_writable
 from sw.compiler.cost import Bus
 from sw.compiler.planner import ORDERS
-from sw.files import UsageError, read_arrays
+from sw.files import UsageError, read_arrays, write_json
 from sw.runtime.backends import BACKENDS, Timing, run
 from sw.runtime.operation import Operation, Request
 
@@ -117,11 +115,7 @@ def run_command(args: argparse.Namespace) -> int:
         with open(args.out, "wb") as file:
             np.savez(file, **operation.results(memory))
     if args.json:
-        text = json.dumps(report, indent=2) + "\n"
-        if args.json == "-":
-            sys.stdout.write(text)
-        else:
-            Path(args.json).write_text(text)
+        write_json(args.json, report)
     if args.json != "-":
         print(_table(report))
     if mismatch:
