@@ -1,9 +1,12 @@
 """Programs to verify with: matrices in memory that is full of rubbish, and instructions on them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from hw.config import Config
-from hw.isa import Kind, Opcode, Order
+from hw.isa import Function, Kind, Opcode, Order
 from sw.compiler.assembler import assemble, window
 from sw.compiler.layout import Matrix
 from sw.golden import images
@@ -13,6 +16,26 @@ from tb.job import Job
 GUARD = 4096
 #: FP32 words that memory holds where nothing is stored: NaN, Inf, large and small numbers.
 RUBBISH = (0xFFFFFFFF, 0x7F800001, 0x7FC00000, 0x7F800000, 0xFF800000, 0x7F7FFFFF, 0x80000001)
+
+
+#: Registers of SGD, FP32 words, unless a job says otherwise: 0.1, 0.9 and 0.01.
+RATES = {"LEARNING_RATE": 0x3DCCCCCD, "MOMENTUM": 0x3F666666, "WEIGHT_DECAY": 0x3C23D70A}
+#: Functions by what they take and give.
+UNARY = (Function.SCALE, Function.RELU, Function.EXP, Function.RECIP, Function.RSQRT)
+BINARY = (Function.ADD, Function.SUB, Function.MUL, Function.RELU_GRAD)
+BIASES = (Function.BIAS, Function.BIAS_RELU)
+ROWS = (Function.ROW_MEAN, Function.ROW_MAX)
+LOSSES = (Function.SOFTMAX, Function.MSE)
+
+
+def word(value: float) -> int:
+    """The 32 bits of an FP32 number."""
+    return int(np.float32(value).view(np.uint32))
+
+
+def slots_of_set(function: Function) -> int:
+    """Staging slots of one set of a VECTOR."""
+    return 4 if function is Function.SGD else 1 if function in UNARY else 2
 
 
 def rubbish(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -147,22 +170,38 @@ class Program:
 
     def windows(self, high: int = 1, wide: int = 1) -> dict[str, dict]:
         """Windows of up to 2**high x 2**wide tiles for all operands, without overlap."""
-        half = self.cfg.acc_slots // 2
+        slots = self.cfg.acc_slots
+        half, last = slots // 2, max(slots * 3 // 4, slots // 2)
         return {**{f"{name}_window": fitting_window(*quarter(self.cfg, n), high, wide)
                    for n, name in enumerate(("x", "w", "dy", "dy2"))},
                 "y_window": fitting_window(0, half, high, wide),
-                "dw_window": fitting_window(half, half, high, wide)}
+                "dw_window": fitting_window(half, max(1, last - half), high, wide),
+                "e_window": fitting_window(last, min(4, slots - last), 1, 1)}
+
+    def staging(self, slots: int = 8) -> dict[str, int]:
+        """Window of the last `slots` of the accumulator memory, a power of two; fewer if need be.
+
+        With 64 slots or more it has none of those of `windows()`.
+        """
+        slots = min(slots, 1 << self.cfg.acc_slots.bit_length() - 1)
+        return fitting_window(self.cfg.acc_slots - slots, slots, 0, 16)
 
     def add(self, opcode: Opcode, **fields):
         """Append any instruction."""
         self.instructions.append({"opcode": opcode, **fields})
 
-    def gemm(self, x: Matrix, w: Matrix, y: Matrix, partial: Matrix | None = None, **fields):
-        """Append Y = X W; `partial` is room for partial sums (by default fresh)."""
+    def gemm(self, x: Matrix, w: Matrix, y: Matrix, partial: Matrix | None = None,
+             bias: Matrix | None = None, **fields):
+        """Append Y = X W; `partial` is room for partial sums (by default fresh).
+
+        An FP32 row `bias` is for the epilogues BIAS (the default with it) and BIAS_RELU.
+        """
         partial = partial or self.room(y.rows, y.cols, False)
+        given = {"dy": bias} if bias else {}
         self.add(Opcode.GEMM, **{
             "m": x.rows, "k": x.cols, "n": w.cols, "y_bfp": y.bfp, **self.windows(),
-            **self._operands({"x": x, "w": w, "y": y, "y_part": partial}), **fields})
+            "function": Function.BIAS if bias else Function.NONE,
+            **self._operands({"x": x, "w": w, "y": y, "y_part": partial, **given}), **fields})
 
     def grad(self, x: Matrix, w: Matrix, dy: Matrix, dx: Matrix, dw: Matrix, order: Order,
              partials: tuple[Matrix, Matrix] | None = None, **fields):
@@ -181,6 +220,55 @@ class Program:
             "m": x.rows, "n": x.cols, "x_fp32": not x.bfp, "y_bfp": y.bfp, "x_kind": Kind.X,
             "y_kind": Kind.Y, **self.windows(), **self._operands({"x": x, "y": y}), **fields})
 
+    def vector(self, function: Function, x: Matrix, *, w: Matrix | None = None,
+               dy: Matrix | None = None, y: Matrix | None = None, dw: Matrix | None = None,
+               **fields):
+        """Append a function of X (and W, dY); Y and dW (the losses) are off unless given.
+
+        SGD: X is the gradient, W the momentum, dY the weights.
+        """
+        given = {name: matrix for name, matrix in (("x", x), ("w", w), ("dy", dy), ("y", y),
+                                                   ("dw", dw)) if matrix}
+        kinds = {f"{name}_kind": Kind[name.upper()] for name in ("x", "w", "dy", "y")}
+        self.add(Opcode.VECTOR, **{
+            "function": function, "m": x.rows, "n": x.cols, "x_fp32": not x.bfp,
+            "w_fp32": bool(w and not w.bfp), "y_bfp": bool(y and y.bfp), "y_off": y is None,
+            "dw_off": dw is None, **kinds, "y_window": self.staging(),
+            **self._operands(given), **fields})
+
+    def function(self, function: Function, rows: int, cols: int, *, make=None, w_bfp: bool = False,
+                 x_bfp: bool = False, y_bfp: bool = False, **fields) -> dict[str, Matrix]:
+        """Append a function of fresh operands, with all its results; its matrices by name.
+
+        `make(rows, cols)` makes the FP32 ones, by default `normal`.
+        """
+        make = make or self.normal
+        operands = {"x": self.bfp(rows, cols) if x_bfp else make(rows, cols)}
+        if function is Function.SGD:
+            operands |= {"w": make(rows, cols), "dy": make(rows, cols)}
+        elif function in (*BINARY, *BIASES, *LOSSES):
+            height = 1 if function in BIASES else rows
+            operands["w"] = self.bfp(height, cols) if w_bfp else make(height, cols)
+        height = 1 if function is Function.COLUMN_SUM else rows
+        operands["y"] = self.room(height, 1 if function in ROWS else cols, y_bfp)
+        if function in LOSSES:
+            operands["dw"] = self.room(rows, 1, False)
+        self.vector(function, **operands, **fields)
+        return operands
+
+    @contextmanager
+    def loop(self, turns: int) -> Iterator[None]:
+        """LOOP and NEXT around the instructions that are appended inside."""
+        first = len(self.instructions)
+        self.add(Opcode.LOOP, m=turns)
+        yield
+        self.add(Opcode.NEXT)
+        self.instructions[first]["bm"] = len(self.instructions) - first - 1
+
+    def address(self, register: int, offset: int, source: int = 0):
+        """Append R[register] = R[source] + offset; the offset may be negative."""
+        self.add(Opcode.ADDRESS, x_reg=register, w_reg=source, x_addr=offset % 2**32)
+
     def fence(self):
         """Append a FENCE."""
         self.add(Opcode.FENCE)
@@ -196,12 +284,13 @@ class Program:
 
     # --- jobs -----------------------------------------------------------------------------
 
-    def job(self, program: int, *, fresh: bool = True, region_base: int = 0, **settings) -> Job:
+    def job(self, program: int, *, fresh: bool = True, region_base: int = 0,
+            rates: dict[str, int] | None = None, **settings) -> Job:
         """Job that runs the program at offset `program`.
 
         With `fresh` it brings the memory and resets the NPU, else it goes on from the job before.
-        There is rubbish before and behind the region. `settings` are those of `Job`, ranges of
-        errors counted in the region.
+        There is rubbish before and behind the region. `rates` replace those of `RATES`;
+        `settings` are those of `Job`, ranges of errors counted in the region.
         """
         lead = GUARD if region_base else 0
         for name in ("read_errors", "write_errors"):
@@ -210,7 +299,7 @@ class Program:
         memory = self.memory()
         registers = {"REGION_BASE_LO": region_base % 2**32, "REGION_BASE_HI": region_base >> 32,
                      "REGION_SIZE": len(memory), "SEED": self.seed, "PROGRAM_ADDR": program,
-                     "EXCEPTIONS": 3, "COUNTERS_CLEAR": 1}
+                     **RATES, **(rates or {}), "EXCEPTIONS": 3, "COUNTERS_CLEAR": 1}
         guards = rubbish(np.random.default_rng(self.seed + 1), lead + GUARD)
         image = np.concatenate([guards[:lead], memory, guards[lead:]]) if fresh else None
         return Job(memory=image, registers=registers, base=region_base - lead, **settings)
