@@ -1,179 +1,317 @@
-"""The sequencer's commands against the golden model's trace, with units that finish at random."""
+"""The array stream's commands against a reference written from docs/architecture.md."""
 
 import random
+from dataclasses import dataclass
 
-import numpy as np
 import pytest
-from amaranth.sim import Simulator
+from sequencer_bench import CFG, Bench, compare
 
-from hw import config
-from hw.control.commands import Destination
+from hw.control.commands import Destination, Source
 from hw.control.sequencer import Sequencer
-from hw.isa import INSTRUCTION, Kind, Opcode, Order
-from sw.compiler.assembler import instruction, window
-from sw.golden.decode import decode
-from sw.golden.traffic import trace
+from hw.isa import Function, Kind, Opcode, Order
+from sw.compiler.assembler import window
 
-CFG = config.load("tiny", ["tile=2", "spad_kib=1", "acc_kib=1"])
-EVENTS = ("load_done", "exec_read", "exec_done", "store_read", "store_done")
+T = CFG.tile
+GEMM_FUNCTIONS = (Function.NONE, Function.BIAS, Function.RELU, Function.BIAS_RELU)
+BIASED = (Function.BIAS, Function.BIAS_RELU)
+
+
+def slot(w, i, j):
+    return w["base"] + ((i % (1 << w["h_log2"])) << w["w_log2"]) + j % (1 << w["w_log2"])
+
+
+@dataclass
+class Entry:
+    """A slot: its tile (None: none, or finished) and the numbers of its last commands."""
+
+    tile: tuple | None = None
+    exec: int = 0
+    load: int = 0
+    store: int = 0
+    spill: int = 0
+
+
+class Reference:
+    """All commands in order, as (queue, fields); `instruction` may be called several times."""
+
+    def __init__(self):
+        self.issued = {"load": 0, "exec": 0, "vector": 0, "store": 0}
+        self.spad, self.acc = {}, {}
+
+    def instruction(self, f):
+        self.f = f
+        self.log, self.accesses = {q: [] for q in self.issued}, []
+        self.count = {d: -(-f[d] // T) for d in "mnk"}
+        self.stores, self.vectors = self.issued["store"], self.issued["vector"]
+        for entry in self.spad.values():
+            entry.tile = None
+        w = f["e_window"]
+        self.ring = [self.vectors] * (1 << w["h_log2"] + w["w_log2"])
+        self.following, self.operand, self.previous = 0, None, None
+        for op in self.operations():
+            self.operation(*op)
+        return self.log
+
+    # --- loops: (is it dW, m, n, k) -------------------------------------------------------------
+    def nest(self, names, done=None):
+        """Positions of a nest of loops: capitals over blocks, small letters over their tiles."""
+        done = done or {}
+        if not names:
+            yield done["m"], done["n"], done["k"]
+            return
+        name, d = names[0], names[0].lower()
+        size = self.f[f"b{d}"] or self.count[d]
+        if name.isupper():
+            values = range(0, self.count[d], size)
+        else:
+            begin = done[d.upper()]
+            values = range(begin, min(begin + size, self.count[d]))
+        for v in values:
+            yield from self.nest(names[1:], {**done, name: v})
+
+    def operations(self):
+        f = self.f
+        if Opcode(f["opcode"]) is Opcode.GEMM:
+            return [(None, *p) for p in self.nest("KMNknm")]
+        order = Order(f["order"])
+        if order in (Order.SEQUENTIAL, Order.INTERLEAVED):
+            dx = [(False, *p) for p in self.nest("MKNnkm")]
+            dw = [(True, *p) for p in self.nest("NKMmnk")]
+            ops = dx + dw if order is Order.SEQUENTIAL else \
+                [op for pair in zip(dx, dw, strict=True) for op in pair]
+        else:
+            blocks = "KMNk" if order is Order.DX_MAJOR else "KNMk"
+            size = {d: f[f"b{d}"] or self.count[d] for d in "mnk"}
+            steps = {}  # of one block and k: all of dW, then all of dX
+            for is_dw, inner in ((True, "mn"), (False, "nm")):
+                for m, n, k in self.nest(blocks + inner):
+                    step = (m // size["m"], n // size["n"], k)
+                    steps.setdefault(step, []).append((is_dw, m, n, k))
+            ops = [op for step in steps.values() for op in step]
+        return [op for op in ops if not f["dw_off" if op[0] else "y_off"]]
+
+    # --- commands ------------------------------------------------------------------------------
+    def give(self, queue, **fields):
+        self.issued[queue] += 1
+        self.log[queue].append({"source": Source.ARRAY.value, **fields}
+                               if queue != "exec" else fields)
+        if "addr" in fields:
+            fp32 = fields["fp32"] if "fp32" in fields else not fields["bfp"]
+            self.accesses.append((queue, fields["addr"],
+                                  CFG.fp32_bytes if fp32 else CFG.bfp_bytes))
+        return self.issued[queue]
+
+    def address(self, name, i, j, fp32):
+        size = CFG.fp32_bytes if fp32 else CFG.bfp_bytes
+        return self.f[f"{name}_addr"] + (i * self.f[f"{name}_pitch"] + j) * size
+
+    def valid(self, d, tile):
+        return min(T, self.f[d] - tile * T)
+
+    def after_stores(self, name):
+        return 0 if self.f[f"{name}_independent"] else self.stores
+
+    def lookup(self, name, i, j, dims, windows):
+        """Entry of an operand, loaded into the first of `windows` if it is in none of them."""
+        tile = (name, i, j)
+        for w in windows:
+            entry = self.spad.setdefault(slot(self.f[w], i, j), Entry())
+            if entry.tile == tile:
+                return slot(self.f[w], i, j), entry, True
+        where = slot(self.f[windows[0]], i, j)
+        entry = self.spad[where]
+        entry.load = self.give(
+            "load", dest=Destination.SPAD.value, kind=Kind[name.upper()].value, fp32=0,
+            row_exp=name == "x" and self.f["x_row"], slot=where, rows=self.valid(dims[0], i),
+            cols=self.valid(dims[1], j), addr=self.address(name, i, j, False),
+            exec_read=entry.exec, store_done=self.after_stores(name))
+        entry.tile = tile
+        return where, entry, False
+
+    def operation(self, is_dw, m, n, k):
+        f = self.f
+        dy = ["dy_window"]
+        if f["order"] == Order.INTERLEAVED.value:
+            dy = ["dy2_window", "dy_window"] if is_dw else ["dy_window", "dy2_window"]
+        operands = {"x": ("x", m, k, "mk", ["x_window"]), "w": ("w", k, n, "kn", ["w_window"]),
+                    "dy": ("dy", m, n, "mn", dy)}
+        a, b, out, i, j, r, dims, depth, kind = {
+            None: ("x", "w", "y", m, n, k, "mn", "k", Kind.Y),
+            False: ("dy", "w", "y", m, k, n, "mk", "n", Kind.DX),
+            True: ("x", "dy", "dw", k, n, m, "kn", "m", Kind.DW)}[is_dw]
+        slot_a, entry_a, _ = self.lookup(*operands[a])
+        entry_a.exec = self.issued["exec"] + 1
+        slot_b, entry_b, hit_b = self.lookup(*operands[b])
+        entry_b.exec = self.issued["exec"] + 1
+
+        where = slot(f[f"{out}_window"], i, j)
+        acc = self.acc.setdefault(where, Entry())
+        fp32_waits = {"vector_done": self.vectors}
+        spilled_before = acc.spill
+        if acc.tile not in (None, (i, j)):
+            oi, oj = acc.tile
+            acc.store = acc.spill = self.give(
+                "store", slot=where, kind=Kind.PARTIAL.value, bfp=0, final=0,
+                rows=self.valid(dims[0], oi), cols=self.valid(dims[1], oj),
+                addr=self.address(f"{out}_part", oi, oj, True), exec_done=acc.exec)
+        loads = [entry_a.load, entry_b.load]
+        rows, cols = self.valid(dims[0], i), self.valid(dims[1], j)
+        overwrite = acc.tile != (i, j)
+        if overwrite and (r or f[f"{out}_accumulate"]):
+            source, k_, done = (f"{out}_part", Kind.PARTIAL, spilled_before) if r else \
+                (out, kind, self.stores)
+            loads.append(self.give(
+                "load", dest=Destination.ACC.value, kind=k_.value, fp32=1, slot=where, rows=rows,
+                cols=cols, addr=self.address(source, i, j, True), store_read=acc.store,
+                store_done=done, **fp32_waits))
+            overwrite = False
+        b_key = (slot_b, is_dw is False)
+        acc.exec = self.give(
+            "exec", a_slot=slot_a, a_col=is_dw is True, b_slot=slot_b, b_col=is_dw is False,
+            b_reuse=hit_b and self.previous == b_key, acc_slot=where, overwrite=overwrite,
+            rows=rows, load_done=max(loads), store_read=acc.store, **fp32_waits)
+        self.previous = b_key
+        acc.tile = (i, j)
+        if r == self.count[depth] - 1:
+            acc.tile = None
+            vector = 0
+            if f["function"] and not is_dw:
+                vector = self.epilogue(i, j, where, rows, cols)
+            bfp = f[f"{out}_bfp"]
+            acc.store = self.give(
+                "store", slot=where, kind=kind.value, bfp=bfp, row_exp=f["y_row"], final=1,
+                stochastic=f["stochastic"], rows=rows, cols=cols,
+                addr=self.address(out, i, j, not bfp), salt=(f["salt"] + bool(is_dw)) % 2**32,
+                row0=(f[f"{out}_row0"] + i * T) % 2**20, col0=(f[f"{out}_col0"] + j * T) % 2**20,
+                exec_done=acc.exec, vector_done=vector)
+
+    def epilogue(self, i, j, where, rows, cols):
+        f = self.f
+        function = Function(f["function"])
+        waits = {"exec_done": self.issued["exec"]}
+        fields = {"function": function.value, "a": where, "rows": rows, "cols": cols}
+        if function is not Function.RELU:
+            bias = function in BIASED
+            tile = (0, j) if bias else (i, j)
+            name = "dy" if bias else "x"
+            if self.operand != tile:
+                self.operand, self.present = tile, self.following
+                self.following = (self.following + 1) % len(self.ring)
+                self.loaded = self.give(
+                    "load", dest=Destination.ACC.value, fp32=bias, row_exp=0,
+                    kind=(Kind.BIAS if bias else Kind.X).value,
+                    slot=f["e_window"]["base"] + self.present, rows=1 if bias else rows,
+                    cols=cols, addr=self.address(name, *tile, bias),
+                    vector_done=self.ring[self.present], store_read=self.stores,
+                    store_done=self.after_stores(name))
+            self.ring[self.present] = self.issued["vector"] + 1
+            fields["b"] = f["e_window"]["base"] + self.present
+            waits["load_done"] = self.loaded
+        return self.give("vector", **fields, **waits)
 
 
 def fields(opcode, shape, seed, **extra):
     rng = random.Random(seed)
-    m, n, k = (s * CFG.tile - rng.randrange(CFG.tile) for s in shape)
+    m, n, k = (s * T - rng.randrange(T) for s in shape)
 
-    def win(base):
-        return window(base, rng.randrange(3), rng.randrange(3))
+    def win(base, most=3):
+        return window(base, rng.randrange(most), rng.randrange(most))
 
     return {
-        "opcode": opcode.value, "m": m, "n": n, "k": k,
+        "opcode": opcode.value, "order": 0, "function": 0, "m": m, "n": n, "k": k,
         "bm": rng.randrange(4), "bn": rng.randrange(4), "bk": rng.randrange(4),
         "x_addr": 0x0000, "w_addr": 0x10000, "dy_addr": 0x20000, "y_addr": 0x30000,
         "dw_addr": 0x40000, "y_part_addr": 0x50000, "dw_part_addr": 0x60000,
         **{f"{t}_pitch": rng.randrange(8, 12) for t in ("x", "w", "dy", "y", "dw", "y_part",
                                                         "dw_part")},
+        **{f: rng.randrange(2) for f in ("y_bfp", "dw_bfp", "stochastic", "x_independent",
+                                         "w_independent", "dy_independent")},
+        "x_row": rng.randrange(2) if opcode is Opcode.GEMM else 0,
+        "y_row": rng.randrange(2) if opcode is Opcode.GEMM else 0,
+        "y_off": 0, "dw_off": 0, "y_accumulate": 0, "dw_accumulate": 0,
+        "salt": rng.getrandbits(32),
+        **{f: rng.getrandbits(20) for f in ("y_row0", "y_col0", "dw_row0", "dw_col0")},
         "x_window": win(0), "w_window": win(64), "dy_window": win(128), "dy2_window": win(192),
-        "y_window": win(0), "dw_window": win(32), "x_kind": 1, "y_kind": 3, **extra,
+        "y_window": win(rng.randrange(16)), "dw_window": win(32),
+        "e_window": window(rng.randrange(48, 60), rng.randrange(2), rng.randrange(2)), **extra,
     }
 
 
-def commands(dut, ctx, name):
-    """One finished handshake of queue `name` in this clock, as a plain dictionary, or None."""
-    port = getattr(dut, name)
-    if not (ctx.get(port.valid) and ctx.get(port.ready)):
-        return None
-    p = ctx.get(port.p)
-    flat = {f: p[f] for f in p.shape().members if f != "cmd"}
-    cmd = p["cmd"]
-    return {**flat, **{f: cmd[f] for f in cmd.shape().members}}
+def check(programs, seed, **options):
+    bench = Bench(Sequencer(CFG), programs, seed, **options).run()
+    reference = Reference()
+    for f, log in zip(programs, bench.logs, strict=True):
+        expected = reference.instruction(f)
+        for queue, got in log.items():
+            compare(got, expected[queue])
 
 
-def run(programs, seed):
-    """All commands of each instruction; asserts that none waits for a number still to come."""
-    dut = Sequencer(CFG)
-    logs = []
-
-    async def bench(ctx):
-        rng = random.Random(seed)
-        issued = dict.fromkeys(("load", "exec", "store"), 0)
-        done = dict.fromkeys(EVENTS, 0)
-        limits = {"load_done": ("load", "load"), "exec_read": ("exec", "exec"),
-                  "exec_done": ("exec", "exec_read"), "store_read": ("store", "store"),
-                  "store_done": ("store", "store_read")}
-        ctx.set(dut.region_size, 0xFFFFFFF0)
-        log, waiting = None, list(programs)
-        for _ in range(200000):
-            if ctx.get(dut.ready) and not ctx.get(dut.start):
-                if not waiting:
-                    break
-                f = waiting.pop(0)
-                raw = int.from_bytes(instruction(CFG, Opcode(f["opcode"]), **{
-                    key: value for key, value in f.items() if key != "opcode"}), "little")
-                ctx.set(dut.instr, INSTRUCTION.from_bits(raw))
-                for d in "mnk":
-                    ctx.set(getattr(dut, f"count_{d}"), -(-f[d] // CFG.tile))
-                    ctx.set(getattr(dut, f"rest_{d}"), (f[d] - 1) % CFG.tile + 1)
-                ctx.set(dut.start, 1)
-                log = {"load": [], "exec": [], "store": []}
-                logs.append(log)
-            else:
-                ctx.set(dut.start, 0)
-            for name in issued:
-                ctx.set(getattr(dut, name).ready, rng.random() < 0.7)
-            for name in issued:
-                cmd = commands(dut, ctx, name)
-                if cmd:
-                    issued[name] += 1
-                    for event in EVENTS:
-                        if event in cmd:
-                            assert cmd[event] <= issued[limits[event][0]] - (event[:4] == name[:4])
-                    log[name].append(cmd)
-            for event, (queue, before) in limits.items():
-                most = issued[queue] if before == queue else done[before]
-                if done[event] < most and (rng.random() < 0.2 or most - done[event] > 60):
-                    done[event] += 1
-            await ctx.tick()
-            for event in EVENTS:
-                ctx.set(getattr(dut, event), done[event])
-        else:
-            pytest.fail("the sequencer is stuck")
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(bench)
-    sim.run()
-    return logs
+SHAPES = [(1, 1, 1), (3, 2, 3), (2, 3, 2), (3, 3, 3)]
 
 
-def expected(f):
-    raw = instruction(CFG, Opcode(f["opcode"]), **{k: v for k, v in f.items() if k != "opcode"})
-    t = trace(CFG, decode(np.frombuffer(raw, np.uint8)))
-    out = {False: [], True: []}
-    for a in t.accesses:
-        out[a.write] += [(int(w), a.kind, int(x)) for w, x in zip(a.when, a.addr, strict=True)]
-    order = {w: [e[1:] for e in sorted(v, key=lambda e: e[0])] for w, v in out.items()}
-    ops = [tuple(map(int, o)) for o in zip(t.dw, t.m, t.n, t.k, strict=True)]
-    return order[False], order[True], ops
+@pytest.mark.parametrize("order", Order, ids=lambda o: o.name.lower())
+def test_gradients_equal_the_reference(order):
+    check([fields(Opcode.GRAD, shape, seed, order=order.value, y_off=seed == 1, dw_off=seed == 2,
+                  dw_accumulate=seed == 3, dw_bfp=0, function=0 if seed < 2 else
+                  Function.RELU_GRAD.value) for seed, shape in enumerate(SHAPES)], 1)
 
 
-CASES = [(Opcode.GEMM, Order.SEQUENTIAL), (Opcode.CONVERT, Order.SEQUENTIAL),
-         *((Opcode.GRAD, o) for o in Order)]
+@pytest.mark.parametrize("function", GEMM_FUNCTIONS, ids=lambda f: f.name.lower())
+def test_products_equal_the_reference(function):
+    check([fields(Opcode.GEMM, shape, seed, function=function.value, y_accumulate=seed == 2,
+                  y_bfp=seed == 3) for seed, shape in enumerate(SHAPES)], 2)
 
 
-@pytest.mark.parametrize(("opcode", "order"), CASES, ids=lambda v: v.name.lower())
-def test_commands_equal_the_trace(opcode, order):
+@pytest.mark.parametrize("ring", [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (2, 0)])
+def test_rings_of_epilogue_operands(ring):
+    one = window(60)
+    programs = [fields(opcode, (2, 3, 1), seed, function=function.value, bm=1, bn=0, bk=0,
+                       e_window=window(40, *ring), y_window=window(0, 1, 1))
+                for seed, (opcode, function) in enumerate([
+                    (Opcode.GEMM, Function.BIAS), (Opcode.GRAD, Function.RELU_GRAD),
+                    (Opcode.GEMM, Function.BIAS_RELU)])]
+    # The ring where the results were, and the other way round; a window of one slot.
+    programs += [fields(Opcode.GEMM, (2, 2, 2), 7, function=Function.BIAS.value,
+                        e_window=window(0, *ring), y_window=window(40, 1, 1)),
+                 fields(Opcode.GEMM, (2, 2, 2), 8, function=Function.BIAS.value, e_window=one,
+                        **{f"{t}_window": window(s) for t, s in (("x", 0), ("w", 1), ("y", 0))})]
+    check(programs, 3, depth=8)
+
+
+@pytest.mark.parametrize(("depth", "pace"), [(1, 0.2), (16, 0.2), (2, 0.9)])
+def test_programs_at_random(depth, pace):
+    rng = random.Random(depth)
     programs = []
-    for seed, shape in enumerate([(1, 1, 1), (3, 2, 4), (2, 5, 3), (4, 4, 4)]):
-        extra = {"order": order.value}
-        if opcode is Opcode.GRAD:
-            extra |= {"y_off": seed == 1, "dw_off": seed == 2, "dw_accumulate": seed == 3}
-        programs.append(fields(opcode, shape, seed, **extra))
-    for f, log in zip(programs, run(programs, 1), strict=True):
-        loads, stores, ops = expected(f)
-        assert [(Kind(c["kind"]), c["addr"]) for c in log["load"]] == loads
-        assert [(Kind(c["kind"]), c["addr"]) for c in log["store"]] == stores
-        assert len(log["exec"]) == len(ops)
-        rows = {d: [CFG.tile] * (-(-f[d] // CFG.tile) - 1) + [(f[d] - 1) % CFG.tile + 1]
-                for d in "mnk"}
-        for c, (dw, m, _, k) in zip(log["exec"], ops, strict=True):
-            assert c["rows"] == (rows["k"][k] if dw else rows["m"][m])
-            assert c["a_col"] == dw
-            assert c["b_col"] == (opcode is Opcode.GRAD and not dw)
-        partial = {c["addr"] for c in log["store"] if c["kind"] == Kind.PARTIAL}
-        for c in log["load"]:
-            if c["kind"] == Kind.PARTIAL:
-                assert c["dest"] == Destination.ACC
-                assert c["addr"] in partial
+    for seed in range(6):
+        opcode = rng.choice([Opcode.GEMM, Opcode.GRAD])
+        functions = GEMM_FUNCTIONS if opcode is Opcode.GEMM else (Function.NONE,
+                                                                  Function.RELU_GRAD)
+        extra = {"order": rng.randrange(4)} if opcode is Opcode.GRAD else {}
+        if rng.random() < 0.3:
+            extra |= {f"{t}_window": window(s) for t, s in (
+                ("x", 3), ("w", 4), ("dy", 5), ("dy2", 6), ("y", 7), ("dw", 8), ("e", 9))}
+        programs.append(fields(opcode, [rng.randrange(1, 4) for _ in range(3)], seed + 20,
+                               function=rng.choice(functions).value, **extra))
+    check(programs, 4, depth=depth, pace=pace)
 
 
-def test_an_image_outside_the_region_is_refused():
-    dut = Sequencer(CFG)
-
-    async def bench(ctx):
-        f = fields(Opcode.GEMM, (1, 1, 1), 0)
-        raw = int.from_bytes(instruction(CFG, Opcode.GEMM, **{k: v for k, v in f.items()
-                                                              if k != "opcode"}), "little")
-        ctx.set(dut.instr, INSTRUCTION.from_bits(raw))
-        for d in "mnk":
-            ctx.set(getattr(dut, f"count_{d}"), 1)
-            ctx.set(getattr(dut, f"rest_{d}"), 1)
-        ctx.set(dut.region_size, 0x10000)  # W begins where the region ends
-        for name in ("load", "exec", "store"):
-            ctx.set(getattr(dut, name).ready, 1)
-        while not ctx.get(dut.ready):
-            await ctx.tick()
-        ctx.set(dut.start, 1)
-        await ctx.tick()
-        ctx.set(dut.start, 0)
-        for _ in range(100):
-            if ctx.get(dut.bad_address):
-                assert ctx.get(dut.bad_offset) == f["w_addr"]
-                return
-            assert not ctx.get(dut.exec.valid)
-            await ctx.tick()
-        pytest.fail("no error")
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-9)
-    sim.add_testbench(bench)
-    sim.run()
+@pytest.mark.parametrize(("opcode", "function"), [(Opcode.GEMM, Function.BIAS),
+                                                  (Opcode.GRAD, Function.RELU_GRAD)],
+                         ids=["gemm", "grad"])
+def test_the_first_image_outside_the_region_is_refused(opcode, function):
+    one = {f"{t}_window": window(s) for t, s in (
+        ("x", 3), ("w", 4), ("dy", 5), ("dy2", 6), ("y", 7), ("dw", 8), ("e", 9))}
+    f = fields(opcode, (2, 1, 2), 1, function=function.value, order=2, bm=0, bn=0, bk=0, **one)
+    for name in ("x", "w", "dy", "y", "y_part" if opcode is Opcode.GEMM else "dw"):
+        f[f"{name}_addr"] += 0x80000  # one tensor after the other lies outside
+        reference = Reference()
+        reference.instruction(f)
+        ends = [addr + size for _, addr, size in reference.accesses]
+        region = max(ends) - 1
+        position = next(i for i, end in enumerate(ends) if end > region)
+        bench = Bench(Sequencer(CFG), [f], 5, region=region).run()
+        assert bench.refused == reference.accesses[position][1]
+        for queue in ("load", "store"):
+            count = sum(q == queue for q, *_ in reference.accesses[:position])
+            compare(bench.logs[0][queue], reference.log[queue][:count])
+        f[f"{name}_addr"] -= 0x80000
