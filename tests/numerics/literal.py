@@ -204,7 +204,11 @@ class Checked:
         for start in range(t, len(elements), t):
             for j, x in enumerate(elements[start:start + t]):
                 v[j] = op(v[j], x)
-        h = 1
+        return self.fold(op, v, t)
+
+    def fold(self, op, v, t):
+        """Elements of a tile's row, those that exist by number."""
+        v, h = dict(v), 1
         while 2 * h < t:
             h *= 2
         while h:
