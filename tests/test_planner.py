@@ -53,6 +53,29 @@ def test_plans_are_legal_and_windows_disjoint(cfg, order):
             assert len(used) == len(set(used))
 
 
+@pytest.mark.parametrize("limit", [2, 3, 5, 44])
+def test_only_the_given_accumulator_slots_are_used(limit):
+    cfg = load("tiny")
+    for layer in (Layer(opcode=Opcode.GEMM, m=90, k=30, n=70),
+                  Layer(opcode=Opcode.GRAD, m=90, k=30, n=70),
+                  Layer(opcode=Opcode.GRAD, m=90, k=30, n=70, y_off=True),
+                  Layer(opcode=Opcode.GRAD, m=90, k=30, n=70, dw_off=True)):
+        fields = fields_of(cfg, layer, plan(cfg, layer, order="dx-major", accumulators=limit))
+        assert check(cfg, fields) is Error.NONE
+        names = [name for name, off in (("y", layer.y_off), ("dw", layer.dw_off)) if not off]
+        names = ["y"] if layer.opcode is Opcode.GEMM else names
+        used = [s for w in windows(cfg, fields, names) for s in w]
+        assert len(used) == len(set(used))
+        assert max(used) < limit
+
+
+def test_an_output_that_fits_is_never_spilled():
+    """dX of 2 x 8 tiles stays in the accumulator as a whole, though half the slots are fewer."""
+    cfg = load("tiny")
+    layer = Layer(opcode=Opcode.GRAD, m=8, k=32, n=16)
+    assert bytes_of(cfg, layer, order="sequential", accumulators=24)["WRITE_PARTIAL"] == 0
+
+
 @pytest.mark.parametrize("banks", [2, 4, 8])
 def test_operands_that_are_read_together_have_their_own_banks(banks):
     cfg = Config(spad_banks=banks)

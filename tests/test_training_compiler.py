@@ -173,7 +173,7 @@ def test_slots_are_disjoint_where_there_are_enough():
      "rounding must be even or stochastic, not 'up'"),
     (lambda: TrainingPlan(Config(tile=16, acc_kib=2, acc_banks=2), perceptron([4, 5]), 4, 8),
      SlotError, "networks need 4 accumulator tiles: acc_kib must be at least 4, not 2"),
-    (lambda: InferencePlan(load("tiny"), perceptron([400_000, 5]), 400_000, 400_000), LayoutError,
+    (lambda: InferencePlan(load("tiny"), perceptron([200_000, 5]), 200_000, 200_000), LayoutError,
      "matrices must fit into 4 GiB, these take "),
 ])
 def test_mistakes_are_named(make, error, message):

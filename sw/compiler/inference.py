@@ -4,7 +4,7 @@ from hw.config import Config
 from sw.compiler.cost import Bus
 from sw.compiler.layers import RESULT_REG, X_REG, Layers
 from sw.compiler.network import Network
-from sw.compiler.programs import BatchProgram, check_samples
+from sw.compiler.programs import BatchProgram, advance, check_samples
 
 
 class InferencePlan(BatchProgram):
@@ -40,8 +40,8 @@ class InferencePlan(BatchProgram):
         layers.place_batches("logits", samples, network.outputs, False)
         numbers = range(1, len(network.layers) + 1)
         self.parameters = [f"{what}_{number}" for number in numbers for what in ("weights", "bias")]
-        steps = {X_REG: layers.batches["x"].stride, RESULT_REG: layers.batches["logits"].stride}
         body, rest = ([layers.forward(number, count) for number in numbers] if count else []
                       for count in (batch if samples >= batch else 0, samples % batch))
-        super().__init__(layers, samples, [layers.copy(number) for number in numbers],
-                         (body, steps, len(body)), rest)
+        body += advance({X_REG: layers.batches["x"].stride,
+                         RESULT_REG: layers.batches["logits"].stride})
+        super().__init__(layers, samples, [layers.copy(number) for number in numbers], body, rest)

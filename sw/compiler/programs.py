@@ -58,26 +58,23 @@ class BatchProgram:
     """
 
     def __init__(self, layers: Layers, samples: int, prepare: list[Command],
-                 step: tuple[list[Command], dict[int, int], int],
-                 rest: list[Command]):
+                 step: list[Command | dict], rest: list[Command]):
         """Put together `prepare`, a loop over `step` if there are full batches, and `rest`.
 
-        `step` are its instructions, what it adds to address registers, and the number of
-        instructions after which it does.
+        The dictionaries in `step` are its ADDRESS instructions.
         """
         self.cfg: Config = layers.cfg
         self.network, self.batch, self.samples = layers.network, layers.batch, samples
         self.places: dict[str, Matrix] = layers.places
         self.batches: dict[str, Batches] = layers.batches
         self.phases = phases.names(len(self.network.layers))
-        body, steps, position = step
         turns = samples // self.batch
+        body = [c for c in step if isinstance(c, Command)]
         dispatch(prepare + body * min(turns, TURNS) + rest)
         self.clocks = sum(c.clocks for c in prepare + rest) + turns * sum(c.clocks for c in body)
         instructions = [c.instruction() for c in prepare]
         if turns:
-            inner = [c.instruction() for c in body]
-            inner[position:position] = advance(steps)
+            inner = [c.instruction() if isinstance(c, Command) else c for c in step]
             instructions += [{"opcode": Opcode.LOOP, "m": turns, "bm": len(inner) + 1}, *inner,
                              {"opcode": Opcode.NEXT}]
         instructions += [c.instruction() for c in rest]

@@ -24,7 +24,7 @@ from hw.config import Config
 from sw.compiler.cost import Bus
 from sw.compiler.layers import RESULT_REG, SALT_REG, TARGET_REG, X_REG, Layers
 from sw.compiler.network import Network, NetworkError
-from sw.compiler.programs import BatchProgram, check_samples
+from sw.compiler.programs import BatchProgram, advance, check_samples
 from sw.compiler.schedule import Command, arrange
 
 ROUNDINGS = ("even", "stochastic")
@@ -67,13 +67,14 @@ class TrainingPlan(BatchProgram):
         prepare = [layers.copy(number) for number in range(1, len(network.layers) + 1)]
         rest = self._step(layers, samples % batch) if samples % batch else []
         body = self._step(layers, batch) if samples >= batch else []
-        steps = {X_REG: layers.batches["x"].stride, TARGET_REG: layers.batches["targets"].stride,
-                 RESULT_REG: layers.batches["losses"].stride}
+        # The addresses advance while the last GRAD runs: nothing else waits to be dispatched.
+        last = max((i for i, c in enumerate(body, 1) if c.array), default=0)
+        body[last:last] = advance({
+            X_REG: layers.batches["x"].stride, TARGET_REG: layers.batches["targets"].stride,
+            RESULT_REG: layers.batches["losses"].stride})
         if layers.salts:
-            steps[SALT_REG] = 2 * len(layers.salts)
-        # The registers advance while the last GRAD runs: nothing else waits to be dispatched.
-        position = max((i for i, c in enumerate(body, 1) if c.array), default=0)
-        super().__init__(layers, samples, prepare, (body, steps, position), rest)
+            body += advance({SALT_REG: 2 * len(layers.salts)})
+        super().__init__(layers, samples, prepare, body, rest)
 
     @staticmethod
     def _place(layers: Layers, samples: int):
