@@ -90,8 +90,8 @@ def random_case(seed):
     return cfg, np.concatenate(chunks), f
 
 
-#: Exponents of a VECTOR's operands: moderate, any, for sums, large, small.
-RANGES = [(100, 140), (1, 254), (118, 128), (124, 131), (230, 254), (1, 30)]
+#: Exponents of a VECTOR's operands: moderate, any, small, so large that sums overflow.
+RANGES = [(100, 140), (118, 128), (124, 131), (1, 254), (1, 30), (252, 254), (253, 254)]
 VECTOR_CONFIGS = [*CONFIGS, Config(tile=16, spad_kib=4, acc_kib=16),
                   Config(tile=7, mant_width=6, axi_width=64, spad_kib=4, acc_kib=8)]
 
@@ -105,7 +105,7 @@ def random_vector(seed):
     m, n = (int(rng.integers(1, most)) for _ in range(2))
     tm, tn = -(-m // cfg.tile), -(-n // cfg.tile)
     low, high = RANGES[rng.integers(len(RANGES))]
-    special = rng.random() < 0.2
+    special = rng.random() < 0.3
     f = {"opcode": Opcode.CONVERT if function is Function.NONE else Opcode.VECTOR,
          "function": function, "m": m, "n": n, "salt": int(rng.integers(2**32)),
          "y_row0": int(rng.integers(2**20)), "y_col0": int(rng.integers(2**20)),

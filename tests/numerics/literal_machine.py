@@ -11,7 +11,6 @@ from literal import NAN, Checked, exact, relu, relu_grad, round24, speck, to_bit
 
 from hw.isa import Function, Kind, Opcode, Order
 
-
 #: Dimensions of the operands of GEMM and GRAD.
 SHAPES = {"x": "mk", "w": "kn", "dy": "mn"}
 
