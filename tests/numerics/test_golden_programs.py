@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hw.config import Config, load
-from hw.isa import Error, Kind, Opcode, Order
+from hw.isa import Error, Function, Kind, Opcode, Order
 from sw.compiler.assembler import assemble, instruction, window
 from sw.golden import images
 from sw.golden.machine import Machine
@@ -125,13 +125,22 @@ def gemm(**fields):
 BIG_BASE = TINY.spad_slots
 
 
+def vector(function, **fields):
+    return {"opcode": Opcode.VECTOR, "function": function, "w_fp32": 1,
+            "y_window": window(0, 1, 1), **fields}
+
+
 @pytest.mark.parametrize(("fields", "error"), [
     ({}, Error.NONE),
     ({"opcode": 0}, Error.BAD_OPCODE),
     ({"opcode": 10, "config_hash": 0}, Error.BAD_OPCODE),
     ({"config_hash": 1, "unused0": 1}, Error.WRONG_CONFIG),
     ({"unused0": 1}, Error.BAD_FIELD),
+    ({"unused4": 1}, Error.BAD_FIELD),
     ({"opcode": Opcode.FENCE, "unused5": 1}, Error.BAD_FIELD),
+    ({"opcode": Opcode.FENCE, "e_window": {"unused": 1}}, Error.BAD_FIELD),
+    ({"opcode": Opcode.FENCE, "function": 31, "x_kind": 15, "order": 4}, Error.NONE),
+    ({"opcode": Opcode.ADDRESS, "x_addr": 1}, Error.NONE),
     ({"opcode": Opcode.FENCE, "m": 0, "y_addr": 1}, Error.NONE),
     ({"dw_window": {"unused": 1}}, Error.BAD_FIELD),
     ({"order": 4}, Error.BAD_FIELD),
@@ -157,6 +166,41 @@ BIG_BASE = TINY.spad_slots
     ({"opcode": Opcode.GRAD, "dw_window": window(TINY.acc_slots), "dw_off": 1}, Error.NONE),
     ({"opcode": Opcode.GRAD, "dy2_window": window(BIG_BASE)}, Error.NONE),
     ({"opcode": Opcode.GRAD, "order": 1, "dy2_window": window(BIG_BASE)}, Error.BAD_FIELD),
+    *(({f"{name}_kind": 12}, Error.BAD_FIELD) for name in ("x", "w", "dy", "y")),
+    *(({"function": f}, Error.NONE if f in (
+        Function.NONE, Function.BIAS, Function.RELU, Function.BIAS_RELU) else Error.BAD_FIELD)
+      for f in Function),
+    *(({"opcode": Opcode.GRAD, "function": f}, Error.NONE if f in (
+        Function.NONE, Function.RELU_GRAD) else Error.BAD_FIELD) for f in Function),
+    *(({"opcode": Opcode.CONVERT, "function": f}, Error.BAD_FIELD) for f in (1, 5, 17, 18)),
+    ({"opcode": Opcode.GRAD, "function": Function.RELU_GRAD, "y_off": 1}, Error.BAD_FIELD),
+    ({"opcode": Opcode.GRAD, "function": Function.RELU_GRAD, "dw_off": 1}, Error.NONE),
+    ({"e_window": window(TINY.acc_slots)}, Error.NONE),
+    ({"function": Function.RELU, "e_window": window(TINY.acc_slots)}, Error.NONE),
+    ({"function": Function.BIAS, "e_window": window(TINY.acc_slots)}, Error.BAD_FIELD),
+    ({"function": Function.BIAS, "e_window": window(TINY.acc_slots - 4, 1, 1)}, Error.NONE),
+    ({"function": Function.BIAS, "e_window": window(0, 2, 1)}, Error.BAD_FIELD),
+    ({"function": Function.BIAS, "dy_addr": 4}, Error.BAD_FIELD),
+    (vector(Function.NONE), Error.BAD_FIELD),
+    (vector(18), Error.BAD_FIELD),
+    (vector(Function.ADD, k=0), Error.NONE),
+    (vector(Function.ADD, m=0), Error.BAD_FIELD),
+    (vector(Function.ADD, y_off=1, dw_off=1), Error.NONE),
+    (vector(Function.ADD, x_row=1, y_row=1, y_bfp=1), Error.NONE),
+    (vector(Function.ADD, x_window=window(BIG_BASE), dw_window=window(999)), Error.NONE),
+    *((vector(Function.SCALE, **{name: 1}), Error.BAD_FIELD)
+      for name in ("y_accumulate", "dw_accumulate", "dw_bfp", "dw_addr")),
+    *((vector(f, y_window=window(0, 0, bits)), Error.NONE if bits >= least else Error.BAD_FIELD)
+      for f, least in ((Function.SCALE, 0), (Function.ADD, 1), (Function.BIAS_RELU, 1),
+                       (Function.RELU_GRAD, 1), (Function.SGD, 2), (Function.COLUMN_SUM, 2),
+                       (Function.ROW_MEAN, 2), (Function.ROW_MAX, 2), (Function.SOFTMAX, 2),
+                       (Function.MSE, 2))
+      for bits in (0, 1, 2)),
+    (vector(Function.ADD, y_window=window(TINY.acc_slots - 1, 0, 1)), Error.BAD_FIELD),
+    (vector(Function.SGD, w_fp32=0), Error.BAD_FIELD),
+    (vector(Function.SGD, y_off=1, dw_off=1), Error.NONE),
+    *((vector(f, y_off=1, dw_off=both), Error.BAD_FIELD if both else Error.NONE)
+      for f in (Function.SOFTMAX, Function.MSE) for both in (0, 1)),
 ])
 def test_decoder_refuses(fields, error):
     program = assemble(TINY, [{"opcode": Opcode.FENCE}, gemm(**fields)])
