@@ -1,6 +1,6 @@
 """Accumulator memory: FP32 tiles in banks."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,8 +13,8 @@ class Accumulator(wiring.Component):
 
     Per clock and bank one row is read and one written. The execute unit (x) always has its read
     and its write; the store unit (s) reads and the load unit (l) writes when the execute unit does
-    not do the same in that bank in that clock. A row may be read from the clock after it is
-    written on.
+    not do the same in that bank in that clock, the vector unit (v) when neither of them does. A row
+    may be read from the clock after it is written on.
 
     Members
     -------
@@ -29,6 +29,13 @@ class Accumulator(wiring.Component):
     l_w_valid : In(1)
     l_w_ready : Out(1), the write is accepted
     l_w_slot, l_w_row, l_w_data : In
+    v_r_valid : In(1)
+    v_r_ready : Out(1), the read is accepted
+    v_r_slot, v_r_row : In
+    v_r_data : Out(T x 32), in the clock after an accepted read
+    v_w_valid : In(1)
+    v_w_ready : Out(1), the write is accepted
+    v_w_slot, v_w_row, v_w_data : In
     """
 
     def __init__(self, cfg: Config):
@@ -42,6 +49,10 @@ class Accumulator(wiring.Component):
             "s_r_data": Out(line),
             "l_w_valid": In(1), "l_w_ready": Out(1), "l_w_slot": slot, "l_w_row": row,
             "l_w_data": In(line),
+            "v_r_valid": In(1), "v_r_ready": Out(1), "v_r_slot": slot, "v_r_row": row,
+            "v_r_data": Out(line),
+            "v_w_valid": In(1), "v_w_ready": Out(1), "v_w_slot": slot, "v_w_row": row,
+            "v_w_data": In(line),
         })
 
     def elaborate(self, platform):
@@ -58,31 +69,46 @@ class Accumulator(wiring.Component):
                 for _ in range(cfg.acc_banks)]
         for n, ram in enumerate(rams):
             m.submodules[f"bank_{n}"] = ram
-            x_reads = self.x_r_en & (bank(self.x_r_slot) == n)
-            x_writes = self.x_w_en & (bank(self.x_w_slot) == n)
+            here = {port: bank(getattr(self, f"{port}_slot")) == n
+                    for port in ("x_r", "s_r", "v_r", "x_w", "l_w", "v_w")}
+            x_reads, s_reads = self.x_r_en & here["x_r"], self.s_r_valid & here["s_r"]
+            x_writes, l_writes = self.x_w_en & here["x_w"], self.l_w_valid & here["l_w"]
             m.d.comb += [
-                ram.r_en.eq(x_reads | self.s_r_valid & (bank(self.s_r_slot) == n)),
+                ram.r_en.eq(x_reads | s_reads | self.v_r_valid & here["v_r"]),
                 ram.r_addr.eq(Mux(x_reads, addr(self.x_r_slot, self.x_r_row),
-                                  addr(self.s_r_slot, self.s_r_row))),
-                ram.w_en.eq(x_writes | self.l_w_valid & (bank(self.l_w_slot) == n)),
+                                  Mux(s_reads, addr(self.s_r_slot, self.s_r_row),
+                                      addr(self.v_r_slot, self.v_r_row)))),
+                ram.w_en.eq(x_writes | l_writes | self.v_w_valid & here["v_w"]),
                 ram.w_addr.eq(Mux(x_writes, addr(self.x_w_slot, self.x_w_row),
-                                  addr(self.l_w_slot, self.l_w_row))),
-                ram.w_data.eq(Mux(x_writes, self.x_w_data, self.l_w_data)),
+                                  Mux(l_writes, addr(self.l_w_slot, self.l_w_row),
+                                      addr(self.v_w_slot, self.v_w_row)))),
+                ram.w_data.eq(Mux(x_writes, self.x_w_data,
+                                  Mux(l_writes, self.l_w_data, self.v_w_data))),
             ]
+
+        def free(slot, *others):
+            return ~Cat(valid & (bank(slot) == bank(other)) for valid, other in others).any()
+
+        x_read, s_read = (self.x_r_en, self.x_r_slot), (self.s_r_valid, self.s_r_slot)
+        x_write, l_write = (self.x_w_en, self.x_w_slot), (self.l_w_valid, self.l_w_slot)
         m.d.comb += [
-            self.s_r_ready.eq(~(self.x_r_en & (bank(self.x_r_slot) == bank(self.s_r_slot)))),
-            self.l_w_ready.eq(~(self.x_w_en & (bank(self.x_w_slot) == bank(self.l_w_slot)))),
+            self.s_r_ready.eq(free(self.s_r_slot, x_read)),
+            self.v_r_ready.eq(free(self.v_r_slot, x_read, s_read)),
+            self.l_w_ready.eq(free(self.l_w_slot, x_write)),
+            self.v_w_ready.eq(free(self.v_w_slot, x_write, l_write)),
         ]
 
         # A bank's output changes with the execute unit's next read there: keep the store unit's.
         x_bank = Signal(bank_bits)
         s_bank = Signal(bank_bits)
+        v_bank = Signal(bank_bits)
         s_new = Signal()
         s_line = Signal(32 * tile)
         s_kept = Signal(32 * tile, reset_less=True)
         m.d.sync += [x_bank.eq(bank(self.x_r_slot)), s_bank.eq(bank(self.s_r_slot)),
-                     s_new.eq(self.s_r_valid & self.s_r_ready)]
-        for select, line in (x_bank, self.x_r_data.as_value()), (s_bank, s_line):
+                     v_bank.eq(bank(self.v_r_slot)), s_new.eq(self.s_r_valid & self.s_r_ready)]
+        for select, line in (x_bank, self.x_r_data.as_value()), (s_bank, s_line), \
+                (v_bank, self.v_r_data.as_value()):
             with m.Switch(select):
                 for n, ram in enumerate(rams):
                     with m.Case(n):
