@@ -5,21 +5,19 @@ Implements the orders of IGO (MICRO 2023) as loop nests over one lookup mechanis
 """
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, OFFSET_BITS, Config
 from hw.control.address import TileAddress
 from hw.control.commands import Destination, Source
+from hw.control.directory import AccDirectory, SpadDirectory
 from hw.control.epilogue import EpilogueOperand
-from hw.control.numbers import LOW_BITS, NUMBER_BITS, Fence, age, reached
+from hw.control.numbers import LOW_BITS, NUMBER_BITS, Fence, reached
 from hw.control.queued import queued_exec, queued_load, queued_store, queued_vector
 from hw.control.walker import Walker
 from hw.isa import INSTRUCTION, Function, Kind, Order
-from hw.lib.ram import Ram
 
-#: Bits of the counter of instructions by which tags become invalid.
-EPOCH_BITS = 8
 #: Queues, and the events of the units that commands wait for.
 QUEUES = ("load", "exec", "vector", "store")
 EVENTS = ("load_done", "exec_read", "exec_done", "vector_done", "store_read", "store_done")
@@ -116,20 +114,8 @@ class Sequencer(wiring.Component):
                      result_kind.eq(Mux(is_dw, Kind.DW, Mux(is_dx, Kind.DX, Kind.Y)))]
 
         # --- directories -------------------------------------------------------------------------
-        entry_layout = data.StructLayout({
-            "valid": 1, "epoch": EPOCH_BITS, "row": index, "col": index,
-            "last_exec": LOW_BITS, "load": LOW_BITS})
-        acc_layout = data.StructLayout({
-            "valid": 1, "row": index, "col": index,
-            "last_exec": LOW_BITS, "last_store": LOW_BITS, "last_spill": LOW_BITS})
-        m.submodules.tags = tags = Ram(entry_layout.size, 1 << cfg.spad_slot_bits)
-        m.submodules.acc_tags = acc_tags = Ram(acc_layout.size, cfg.acc_slots)
-        entry = data.View(entry_layout, tags.r_data)
-        acc_entry = data.View(acc_layout, acc_tags.r_data)
-        new_entry = Signal(entry_layout)
-        new_acc = Signal(acc_layout)
-        epoch = Signal(EPOCH_BITS)
-        m.d.comb += [tags.w_data.eq(new_entry), acc_tags.w_data.eq(new_acc)]
+        m.submodules.tags = tags = SpadDirectory(cfg)
+        m.submodules.acc_tags = acc_tags = AccDirectory(cfg)
 
         def slot_of(window, row, col, width):
             inside = (((row & ((1 << window.h_log2) - 1)) << window.w_log2)
@@ -172,33 +158,14 @@ class Sequencer(wiring.Component):
             vectors_before.start.eq(self.start), vectors_before.issued.eq(self.vector_issued),
             vectors_before.done.eq(self.vector_done),
         ]
-        exec_next = Signal(NUMBER_BITS)
-        load_next = Signal(NUMBER_BITS)
-        store_next = Signal(NUMBER_BITS)
-        m.d.comb += [exec_next.eq(self.exec_issued + 1), load_next.eq(self.load_issued + 1),
-                     store_next.eq(self.store_issued + 1)]
-        # Loads that the operation waits for: the youngest, by age.
-        load_age = Signal(LOW_BITS)
-        acc_store_age = Signal(LOW_BITS)
-        acc_spill_age = Signal(LOW_BITS)
-        acc_exec_age = Signal(LOW_BITS)
-        old_exec_age = Signal(LOW_BITS)
-        wait_load = Signal(NUMBER_BITS)
+        wait_load = Signal(NUMBER_BITS)  # the youngest that the operation needs
         wait_store = Signal(NUMBER_BITS)  # the accumulator slot's last store
         wait_spill = Signal(NUMBER_BITS)
         wait_acc_exec = Signal(NUMBER_BITS)
         wait_old_exec = Signal(NUMBER_BITS)
-        entry_load = Signal(NUMBER_BITS)
-        slot_store = Signal(NUMBER_BITS)
-        m.d.comb += [
-            load_age.eq(age(self.load_issued, self.load_done, entry.load)),
-            entry_load.eq(self.load_issued - load_age),
-            old_exec_age.eq(age(self.exec_issued, self.exec_read, entry.last_exec)),
-            acc_store_age.eq(age(self.store_issued, self.store_read, acc_entry.last_store)),
-            slot_store.eq(self.store_issued - acc_store_age),
-            acc_spill_age.eq(age(self.store_issued, self.store_done, acc_entry.last_spill)),
-            acc_exec_age.eq(age(self.exec_issued, self.exec_done, acc_entry.last_exec)),
-        ]
+        load_next = Signal(NUMBER_BITS)
+        store_next = Signal(NUMBER_BITS)
+        m.d.comb += [load_next.eq(self.load_issued + 1), store_next.eq(self.store_issued + 1)]
 
         def later(a, b):
             return Mux(reached(a, b), a, b)
@@ -308,7 +275,6 @@ class Sequencer(wiring.Component):
         spilled = Signal()  # the present operation has queued its spill
         loaded = Signal()  # and the load of its accumulator tile
         fresh = ~spilled & ~loaded
-        match = acc_entry.valid & (acc_entry.row == walker.row) & (acc_entry.col == walker.col)
         execute = self.exec.p
         a_slot = Signal(cfg.spad_slot_bits)
         b_slot = Signal(cfg.spad_slot_bits)
@@ -322,9 +288,9 @@ class Sequencer(wiring.Component):
             execute.cmd.b_reuse.eq(previous_ok & b_hit & (previous_b == b_slot)
                                    & (previous_col == is_dx)),
             execute.cmd.acc_slot.eq(acc_slot), execute.cmd.rows.eq(walker.rows),
-            execute.cmd.overwrite.eq(~(match | loaded)),
+            execute.cmd.overwrite.eq(~(acc_tags.match | loaded)),
             execute.load_done.eq(wait_load),
-            execute.store_read.eq(Mux(fresh, slot_store, wait_store)),
+            execute.store_read.eq(Mux(fresh, acc_tags.wait_store, wait_store)),
             execute.vector_done.eq(vectors_before.number),
             vector.cmd.source.eq(Source.ARRAY), vector.cmd.function.eq(i.function),
             vector.cmd.a.eq(acc_slot), vector.cmd.b.eq(operand.slot),
@@ -334,70 +300,50 @@ class Sequencer(wiring.Component):
         ]
 
         # --- one operation after another ---------------------------------------------------------
-        clear = Signal(range(max(1 << cfg.spad_slot_bits, cfg.acc_slots)))
-        hit = (entry.valid & (entry.epoch == epoch) & (entry.row == row_of)
-               & (entry.col == col_of))
-        m.d.comb += [
-            new_entry.valid.eq(1), new_entry.epoch.eq(epoch), new_entry.row.eq(row_of),
-            new_entry.col.eq(col_of), new_entry.last_exec.eq(exec_next),
-            new_entry.load.eq(entry.load),
-            new_acc.valid.eq(~walker.last), new_acc.row.eq(walker.row),
-            new_acc.col.eq(walker.col), new_acc.last_exec.eq(exec_next),
-            acc_tags.r_addr.eq(acc_slot), tags.r_addr.eq(probe),
-            tags.w_addr.eq(probe), acc_tags.w_addr.eq(acc_slot),
-        ]
         last_store = Signal(LOW_BITS)
         last_spill = Signal(LOW_BITS)
-        m.d.comb += [new_acc.last_store.eq(Mux(fresh, acc_entry.last_store, last_store)),
-                     new_acc.last_spill.eq(Mux(fresh, acc_entry.last_spill, last_spill))]
+        m.d.comb += [
+            tags.start.eq(self.start), tags.slot.eq(probe), tags.read_slot.eq(probe),
+            tags.row.eq(row_of), tags.col.eq(col_of),
+            acc_tags.slot.eq(acc_slot), acc_tags.row.eq(walker.row), acc_tags.col.eq(walker.col),
+            acc_tags.unfinished.eq(1), acc_tags.last_exec.eq(self.exec_issued + 1),
+            acc_tags.last_store.eq(Mux(fresh, acc_tags.old_store, last_store)),
+            acc_tags.last_spill.eq(Mux(fresh, acc_tags.old_spill, last_spill)),
+            *(getattr(tags, n).eq(getattr(self, n))
+              for n in ("load_issued", "load_done", "exec_issued", "exec_read")),
+            *(getattr(acc_tags, n).eq(getattr(self, n))
+              for n in ("exec_issued", "exec_done", "store_issued", "store_read", "store_done")),
+        ]
 
         with m.FSM(name="sequencer"):
-            with m.State("CLEAR"):  # invalidate every slot
-                m.d.comb += [
-                    tags.w_en.eq(1), tags.w_addr.eq(clear), new_entry.as_value().eq(0),
-                    acc_tags.w_en.eq(clear < cfg.acc_slots), acc_tags.w_addr.eq(clear),
-                    new_acc.as_value().eq(0),
-                ]
-                m.d.sync += clear.eq(clear + 1)
-                with m.If(clear == max(1 << cfg.spad_slot_bits, cfg.acc_slots) - 1):
-                    m.d.sync += clear.eq(0)
-                    m.next = "IDLE"
             with m.State("IDLE"):
-                m.d.comb += self.ready.eq(1)
+                m.d.comb += self.ready.eq(tags.ready & acc_tags.ready)
                 with m.If(self.start):
-                    m.d.sync += [epoch.eq(epoch + 1), previous_ok.eq(0)]
+                    m.d.sync += previous_ok.eq(0)
                     m.next = "STARTED"
-            with m.State("STARTED"):  # the epoch came round: old tags must not look new
-                with m.If((epoch == 0) & (self.exec_read != self.exec_issued)):
-                    pass  # slots in use keep the number of their last operation until then
-                with m.Elif(epoch == 0):
-                    m.d.comb += [tags.w_en.eq(1), tags.w_addr.eq(clear),
-                                 new_entry.as_value().eq(0)]
-                    m.d.sync += clear.eq(clear + 1)
-                    with m.If(clear == (1 << cfg.spad_slot_bits) - 1):
-                        m.d.sync += [clear.eq(0), epoch.eq(1)]
-                with m.Else():
+            with m.State("STARTED"):
+                with m.If(tags.ready):
                     m.next = "LOOKUP"
             with m.State("LOOKUP"):  # read A's entry, and the accumulator tile's
-                m.d.comb += [tags.r_en.eq(1), acc_tags.r_en.eq(1)]
+                m.d.comb += [tags.read.eq(1), acc_tags.read.eq(1)]
                 m.d.sync += [spilled.eq(0), loaded.eq(0), wait_load.eq(self.load_done)]
                 m.next = "CHECK"
                 with m.If(walker.finished):
                     m.next = "IDLE"
             with m.State("PROBE"):  # read one entry
-                m.d.comb += tags.r_en.eq(1)
+                m.d.comb += tags.read.eq(1)
                 m.next = "CHECK"
             with m.State("CHECK"):  # A's entry, then B's
-                m.d.sync += wait_old_exec.eq(self.exec_issued - old_exec_age)
-                with m.If(hit):
-                    m.d.comb += tags.w_en.eq(1)
-                    m.d.sync += [wait_load.eq(later(entry_load, wait_load)), b_hit.eq(second),
+                m.d.sync += wait_old_exec.eq(tags.wait_exec)
+                with m.If(tags.hit):
+                    m.d.comb += tags.write.eq(1)
+                    m.d.sync += [wait_load.eq(later(tags.wait_load, wait_load)), b_hit.eq(second),
                                  alternate.eq(0), reprobe.eq(0), second.eq(~second)]
                     with m.If(second):
                         m.d.sync += b_slot.eq(b_probe)
                         m.next = "ACC"
                     with m.Else():  # read B's
-                        m.d.comb += [tags.r_en.eq(1), tags.r_addr.eq(b_probe)]
+                        m.d.comb += [tags.read.eq(1), tags.read_slot.eq(b_probe)]
                         m.d.sync += a_slot.eq(a_probe)
                 with m.Elif(want_dy & both_dy & ~reprobe):  # the other window, then this one again
                     m.d.sync += [alternate.eq(~alternate), reprobe.eq(alternate)]
@@ -407,15 +353,16 @@ class Sequencer(wiring.Component):
                     m.next = "ADDRESS"
             with m.State("ACC"):  # the accumulator tile: make room, fetch it, use it
                 with m.If(fresh):
-                    m.d.sync += [old_i.eq(acc_entry.row), old_j.eq(acc_entry.col),
-                                 wait_spill.eq(self.store_issued - acc_spill_age),
-                                 wait_store.eq(slot_store), last_store.eq(acc_entry.last_store),
-                                 last_spill.eq(acc_entry.last_spill),
-                                 wait_acc_exec.eq(self.exec_issued - acc_exec_age)]
-                with m.If(acc_entry.valid & ~match & fresh):
+                    m.d.sync += [old_i.eq(acc_tags.old_row), old_j.eq(acc_tags.old_col),
+                                 last_store.eq(acc_tags.old_store),
+                                 last_spill.eq(acc_tags.old_spill),
+                                 wait_store.eq(acc_tags.wait_store),
+                                 wait_spill.eq(acc_tags.wait_spill),
+                                 wait_acc_exec.eq(acc_tags.wait_exec)]
+                with m.If(acc_tags.other & fresh):
                     m.d.sync += purpose.eq(Purpose.SPILL)
                     m.next = "ADDRESS"
-                with m.Elif(~match & (~walker.first | result["accumulate"]) & ~loaded):
+                with m.Elif(~acc_tags.match & (~walker.first | result["accumulate"]) & ~loaded):
                     m.d.sync += purpose.eq(Purpose.ACC)
                     m.next = "ADDRESS"
                 with m.Else():
@@ -429,7 +376,7 @@ class Sequencer(wiring.Component):
                             m.d.sync += purpose.eq(Purpose.RESULT)
                             m.next = "ADDRESS"
                         with m.Else():
-                            m.d.comb += [acc_tags.w_en.eq(1), advance.eq(1)]
+                            m.d.comb += [acc_tags.write.eq(1), advance.eq(1)]
                             m.next = "LOOKUP"
             with m.State("EPILOGUE"):  # fetch its operand, then apply it
                 with m.If((bias | relu_grad) & ~operand.hit):
@@ -453,7 +400,7 @@ class Sequencer(wiring.Component):
                         with m.Case(Purpose.OPERAND):
                             m.d.comb += self.load.valid.eq(1)
                             with m.If(self.load.ready):
-                                m.d.comb += [tags.w_en.eq(1), new_entry.load.eq(load_next)]
+                                m.d.comb += [tags.write.eq(1), tags.load.eq(1)]
                                 m.d.sync += [wait_load.eq(load_next), alternate.eq(0),
                                              reprobe.eq(0), b_hit.eq(0), second.eq(~second)]
                                 with m.If(second):
@@ -480,10 +427,10 @@ class Sequencer(wiring.Component):
                         with m.Case(Purpose.RESULT):
                             m.d.comb += self.store.valid.eq(1)
                             with m.If(self.store.ready):
-                                m.d.comb += [acc_tags.w_en.eq(1), advance.eq(1),
-                                             new_acc.valid.eq(0),
-                                             new_acc.last_exec.eq(self.exec_issued),
-                                             new_acc.last_store.eq(store_next)]
+                                m.d.comb += [advance.eq(1), acc_tags.write.eq(1),
+                                             acc_tags.unfinished.eq(0),
+                                             acc_tags.last_exec.eq(self.exec_issued),
+                                             acc_tags.last_store.eq(store_next)]
                                 m.next = "LOOKUP"
             with m.State("REFUSED"):  # until reset
                 m.d.comb += [self.bad_address.eq(1), self.bad_offset.eq(image.address)]
