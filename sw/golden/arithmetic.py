@@ -42,11 +42,8 @@ def add(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
     A sum of two FP32 numbers below 2**-126 is exact, so flushing the IEEE sum is `round24`.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        result = a + b
-    result[np.abs(result) < TINY] = 0
-    result[np.isnan(result)] = NAN
-    overflow = np.isinf(result) & np.isfinite(a) & np.isfinite(b)
-    return result, bool(overflow.any())
+        result = np.asarray(a + b)
+    return _finished(result, np.abs(result), a, b)
 
 
 def mul(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -58,12 +55,16 @@ def mul(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
         with np.errstate(invalid="ignore"):
             result = np.asarray(round24(np.multiply(a, b, dtype=np.float64)))
         magnitude = np.abs(result)
+    return _finished(result, magnitude, a, b)
+
+
+def _finished(result, magnitude, a, b) -> tuple[np.ndarray, bool]:
+    """IEEE result with small numbers flushed and the one NaN; whether finite a, b gave Inf."""
     result[magnitude < TINY] = 0
-    finite = np.isfinite(magnitude)
-    if finite.all():
+    if np.isfinite(magnitude.max(initial=0)):
         return result, False
     result[np.isnan(magnitude)] = NAN
-    return result, bool((np.isinf(result) & np.isfinite(a) & np.isfinite(b)).any())
+    return result, bool((np.isinf(magnitude) & np.isfinite(a) & np.isfinite(b)).any())
 
 
 def maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
