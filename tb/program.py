@@ -170,18 +170,18 @@ class Program:
 
     def windows(self, high: int = 1, wide: int = 1) -> dict[str, dict]:
         """Windows of up to 2**high x 2**wide tiles for all operands, without overlap."""
-        slots = self.cfg.acc_slots
-        half, last = slots // 2, max(slots * 3 // 4, slots // 2)
+        half = self.cfg.acc_slots // 2
+        ring = max(1, min(4, half // 2))
         return {**{f"{name}_window": fitting_window(*quarter(self.cfg, n), high, wide)
                    for n, name in enumerate(("x", "w", "dy", "dy2"))},
-                "y_window": fitting_window(0, half, high, wide),
-                "dw_window": fitting_window(half, max(1, last - half), high, wide),
-                "e_window": fitting_window(last, min(4, slots - last), 1, 1)}
+                "y_window": fitting_window(0, max(1, half - ring), high, wide),
+                "dw_window": fitting_window(half, half, high, wide),
+                "e_window": fitting_window(half - ring, ring, 1, 1)}
 
     def staging(self, slots: int = 8) -> dict[str, int]:
         """Window of the last `slots` of the accumulator memory, a power of two; fewer if need be.
 
-        With 64 slots or more it has none of those of `windows()`.
+        It has none of those of `windows()` if the memory has at least 8 more, and 4 times as many.
         """
         slots = min(slots, 1 << self.cfg.acc_slots.bit_length() - 1)
         return fitting_window(self.cfg.acc_slots - slots, slots, 0, 16)

@@ -10,10 +10,10 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge, SimTimeoutError, with_timeout
 
 from hw.config import Config
-from hw.isa import Kind, Opcode, Order
+from hw.isa import Function, Kind, Opcode, Order
 from tb.axi_bench import BUSY, PERIOD, START, Bench
 from tb.job import Job
-from tb.program import Program
+from tb.program import Program, word
 
 DONE, ERROR = 1, 2  # of IRQ_STATUS
 NONFINITE, OVERFLOW = 1, 2  # of EXCEPTIONS
@@ -23,7 +23,10 @@ CUTS = 5  # times that a run is cut off
 
 
 def layer(cfg: Config, kind: Opcode | Order = Opcode.GEMM) -> tuple[Program, int]:
-    """A random program, and its offset: CONVERTs and a GEMM on their results, or a GRAD."""
+    """A random program, and its offset.
+
+    CONVERTs and a GEMM on their results, or a GRAD, or for VECTOR a loop of a training step.
+    """
     p = Program(cfg, cocotb.RANDOM_SEED % 2**32)
     most = 3 if cfg.fp32_beats <= 64 else 2 if cfg.fp32_beats <= 1024 else 1
     m, k, n = (int(cfg.tile * (most - 1) + p.rng.integers(1, cfg.tile + 1)) for _ in "mkn")
@@ -33,12 +36,34 @@ def layer(cfg: Config, kind: Opcode | Order = Opcode.GEMM) -> tuple[Program, int
         p.convert(p.normal(m, k), x, y_kind=Kind.X, y_row=1)
         p.convert(p.normal(k, n), w, x_kind=Kind.W, y_kind=Kind.W, **rounding)
         p.gemm(x, w, p.room(m, n, bool(p.rng.integers(2))), x_row=1, bm=1, bk=2, **rounding)
+    elif kind is Opcode.VECTOR:
+        train(p, m, k, n, rounding)
     else:
         dy = p.room(m, n, True)
         p.convert(p.normal(m, n), dy, x_kind=Kind.DY, y_kind=Kind.DY, **rounding)
         p.grad(p.bfp(m, k), p.bfp(k, n), dy, p.room(m, k, True), p.room(k, n, False),
                kind, x_independent=1, w_independent=1, bm=2, bn=1, bk=1, **rounding)
     return p, p.end()
+
+
+def train(p: Program, m: int, k: int, n: int, rounding: dict):
+    """Two steps in a loop: GEMM with bias, SOFTMAX, GRAD, updates; some beside each other."""
+    beside = int(p.cfg.acc_slots >= 16)
+    few = {"y_window": p.staging(4)}
+    x, w, bias, y = p.bfp(m, k), p.bfp(k, n), p.normal(1, n), p.room(m, n, False)
+    targets, dy, losses = p.bfp(m, n), p.room(m, n, True), p.room(m, 1, False)
+    dx, dw, db = p.room(m, k, True), p.room(k, n, False), p.room(1, n, False)
+    momenta, weights = (p.normal(k, n), p.normal(1, n)), p.normal(k, n)
+    with p.loop(2):
+        p.gemm(x, w, y, bias=bias, phase=1)
+        p.vector(Function.SOFTMAX, y, w=targets, y=dy, dw=losses, scalar=word(1 / m), phase=2,
+                 **few)
+        p.vector(Function.COLUMN_SUM, dy, y=db, **few)
+        p.grad(x, w, dy, dx, dw, Order.DX_MAJOR, function=Function.RELU_GRAD, overlap=beside,
+               phase=3, salt_reg=1, **rounding)
+        p.vector(Function.SGD, db, w=momenta[1], dy=bias, overlap=beside, phase=4, **few)
+        p.vector(Function.SGD, dw, w=momenta[0], dy=weights, y=w, phase=5, **few)
+        p.address(1, 2, 1)
 
 
 def job(program: Program, start: int, **settings) -> Job:
@@ -61,7 +86,7 @@ async def rises(signal, clocks: int):
 
 
 @cocotb.test()
-@cocotb.parametrize(kind=[Opcode.GEMM, *Order], stall=[0.0, 0.3, 0.7])
+@cocotb.parametrize(kind=[Opcode.GEMM, Opcode.VECTOR, *Order], stall=[0.0, 0.3, 0.7])
 async def matches_golden(dut, kind, stall):
     """Every byte, counter and flag, with random stalls on all channels."""
     bench = Bench(dut)
@@ -154,7 +179,7 @@ async def start_is_ignored_while_busy(dut):
 
 
 @cocotb.test()
-@cocotb.parametrize(kind=[Opcode.GEMM, Order.INTERLEAVED], end=["reset", "stop"])
+@cocotb.parametrize(kind=[Opcode.GEMM, Opcode.VECTOR, Order.INTERLEAVED], end=["reset", "stop"])
 async def a_fresh_job_follows_one_cut_off(dut, kind, end):
     """Reset or STOP on random clocks, half of them in a burst; then the program runs anew."""
     bench = Bench(dut)
@@ -171,7 +196,7 @@ async def a_fresh_job_follows_one_cut_off(dut, kind, end):
 
 
 @cocotb.test()
-@cocotb.parametrize(way=["read", "write"], kind=[Opcode.GEMM, Order.DW_MAJOR])
+@cocotb.parametrize(way=["read", "write"], kind=[Opcode.GEMM, Opcode.VECTOR, Order.DW_MAJOR])
 async def a_fresh_job_follows_a_bus_error(dut, way, kind):
     """SLVERR on a beat: error code, address and interrupt; without it, all is well."""
     bench = Bench(dut)

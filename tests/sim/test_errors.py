@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hw.config import load
-from hw.isa import FIELDS, INSTRUCTION, Error, Opcode, Order
+from hw.isa import FIELDS, INSTRUCTION, Error, Function, Kind, Opcode, Order
 from sw.compiler.assembler import assemble, instruction, window
-from tb.program import Program
+from tb.program import LOSSES, ROWS, UNARY, Program, slots_of_set
 
 TINY = load("tiny")
 T, BEAT = TINY.tile, TINY.beat_bytes
@@ -42,6 +42,46 @@ def kinds():
             yield f"{name} {what}", grad, {name: value, "order": Order.INTERLEAVED}
 
 
+#: Functions that an instruction takes.
+TAKEN = {Opcode.GEMM: (Function.NONE, Function.BIAS, Function.RELU, Function.BIAS_RELU),
+         Opcode.GRAD: (Function.NONE, Function.RELU_GRAD), Opcode.CONVERT: (Function.NONE,),
+         Opcode.VECTOR: tuple(Function)[1:]}
+
+
+def function_kinds():
+    """The same for the checks of functions, and of kinds."""
+    for opcode, functions in TAKEN.items():
+        for code in {*range(32)} - {f.value for f in functions}:
+            yield f"{opcode.name} function {code}", opcode, {"function": code}
+        for name in ("x_kind", "w_kind", "dy_kind", "y_kind"):
+            for kind in (len(Kind), 15):
+                yield f"{opcode.name} {name} = {kind}", opcode, {name: kind}
+    yield "no dX", Opcode.GRAD, {"function": Function.RELU_GRAD, "y_off": 1}
+    for opcode, function in ((Opcode.GEMM, Function.BIAS), (Opcode.GEMM, Function.BIAS_RELU),
+                             (Opcode.GRAD, Function.RELU_GRAD)):
+        for value in (window(ACC), window(ACC - 1, 0, 1), window(ACC - 3, 1, 1), window(0, 1, 2),
+                      window(0, 0, 3), window(0, 15, 15)):
+            yield f"{function.name} e_window {value}", opcode, {"function": function,
+                                                               "e_window": value}
+    vector = Opcode.VECTOR
+    for name in ("y_accumulate", "dw_accumulate", "dw_bfp"):
+        yield f"vector {name}", vector, {name: 1}
+    for dim in "mn":
+        yield f"vector {dim} = 0", vector, {dim: 0}
+    yield "vector order", vector, {"order": 4}
+    yield "vector y_window", vector, {"y_window": window(ACC - 3, 1, 1)}
+    for function in TAKEN[vector]:
+        least = slots_of_set(function) * (
+            2 if function in (Function.COLUMN_SUM, *ROWS, *LOSSES) else 1)
+        for log2 in range(least.bit_length() - 1):
+            for high in range(log2 + 1):
+                yield f"{function.name} with {1 << log2} slots", vector, {
+                    "function": function, "y_window": window(0, high, log2 - high)}
+    yield "SGD on BFP", vector, {"function": Function.SGD, "w_fp32": 0}
+    for function in LOSSES:
+        yield f"{function.name} off", vector, {"function": function, "y_off": 1, "dw_off": 1}
+
+
 def work(p, opcode=Opcode.GRAD, **fields):
     """An instruction of any kind on fresh matrices."""
     m, k, n = T + 2, T + 1, 2 * T
@@ -52,6 +92,10 @@ def work(p, opcode=Opcode.GRAD, **fields):
                **{"order": Order.SEQUENTIAL, **fields})
     elif opcode is Opcode.CONVERT:
         p.convert(p.normal(m, k), p.room(m, k, False), **fields)
+    elif opcode is Opcode.VECTOR:
+        operands = {name: p.normal(m, k) for name in ("x", "w", "dy")}
+        results = {name: p.room(m, k, False) for name in ("y", "dw")}
+        p.vector(fields.pop("function", Function.ADD), **operands, **results, **fields)
     else:
         p.add(opcode, **fields)
 
@@ -68,10 +112,11 @@ def run(verify, p, bad, **settings):
     return [r.registers for r in results[1::2]]
 
 
-def test_bad_fields(verify):
+@pytest.mark.parametrize("found", [kinds, function_kinds])
+def test_bad_fields(verify, found):
     """Refused with all that came before it done, and nothing that comes after."""
     p = Program(TINY, 1)
-    cases = list(kinds())
+    cases = list(found())
     bad = []
     for _, opcode, fields in cases:
         work(p, Opcode.GEMM)
@@ -86,7 +131,7 @@ def test_bad_fields(verify):
 def test_bad_opcodes_and_configurations(verify):
     p = Program(TINY, 2)
     bad = []
-    for change in ({"opcode": 0}, {"opcode": 6}, {"opcode": 255}, {"config_hash": 0},
+    for change in ({"opcode": 0}, {"opcode": 10}, {"opcode": 255}, {"config_hash": 0},
                    {"config_hash": TINY.hash ^ 1}, {"config_hash": TINY.hash ^ 1 << 31},
                    {"opcode": 0, "config_hash": 0}, {"m": 0, "config_hash": 0}):
         work(p)
@@ -98,12 +143,31 @@ def test_bad_opcodes_and_configurations(verify):
         + [Error.BAD_OPCODE, Error.WRONG_CONFIG]
 
 
+def test_the_least_that_is_taken(verify):
+    """Every function with its smallest window, every epilogue with its smallest and largest."""
+    p = Program(TINY, 8)
+    for function in TAKEN[Opcode.VECTOR]:
+        least = slots_of_set(function) * (
+            1 if function in (*UNARY, Function.SGD) or slots_of_set(function) == 1 else 2)
+        for base in (0, ACC - least):
+            work(p, Opcode.VECTOR, function=function, k=0,
+                 y_window=window(base, 0, least.bit_length() - 1))
+    for opcode in (Opcode.GEMM, Opcode.GRAD):
+        for function in TAKEN[opcode]:
+            for high, wide in ((0, 0), (0, 2), (1, 1), (2, 0)):
+                work(p, opcode, function=function,
+                     e_window=window(ACC - (1 << high + wide), high, wide))
+        work(p, opcode, e_window=window(0xFFFF, 15, 15))  # not used
+    result = verify(TINY, [p.job(p.end())])[0]
+    assert result.registers["ERROR_CODE"] == Error.NONE.value
+
+
 def test_a_mistake_anywhere_in_a_program(verify):
     p = Program(TINY, 3)
     bad = []
     for position in range(7):
         for number in range(7):
-            work(p, (Opcode.GEMM, Opcode.CONVERT, Opcode.GRAD)[number % 3],
+            work(p, (Opcode.GEMM, Opcode.CONVERT, Opcode.GRAD, Opcode.VECTOR)[number % 4],
                  **({"n": 0} if number == position else {}))
         bad.append(p.end())
     run(verify, p, bad, latency=40, stall=0.5)
@@ -117,7 +181,8 @@ def test_bad_addresses(verify):
     for address in far.values():
         for name, opcode in (("x", Opcode.GEMM), ("w", Opcode.GRAD), ("dy", Opcode.GRAD),
                              ("y", Opcode.GEMM), ("dw", Opcode.GRAD), ("x", Opcode.CONVERT),
-                             ("y", Opcode.CONVERT), ("y_part", Opcode.GEMM),
+                             ("y", Opcode.CONVERT), ("x", Opcode.VECTOR),
+                             ("w", Opcode.VECTOR), ("y", Opcode.VECTOR), ("y_part", Opcode.GEMM),
                              ("dw_part", Opcode.GRAD)):
             work(p, Opcode.CONVERT)
             work(p, opcode, bk=1, bm=1, bn=1, y_window=window(0), dw_window=window(1),
@@ -125,6 +190,13 @@ def test_bad_addresses(verify):
             work(p, Opcode.CONVERT)
             bad.append(p.end())
     work(p, Opcode.GRAD, y_accumulate=1, y_pitch=0xFFFF)
+    bad.append(p.end())
+    for fields in ({"function": Function.SGD, "dy_addr": 1 << 24},
+                   {"function": Function.MSE, "dw_addr": 2**32 - BEAT},
+                   {"function": Function.SOFTMAX, "dw_pitch": 0xFFFF}):
+        work(p, Opcode.VECTOR, **fields)
+        bad.append(p.end())
+    work(p, Opcode.GEMM, function=Function.BIAS, dy_addr=1 << 24)
     bad.append(p.end())
     bad += [1 << 24, 2**32 - 128]  # programs
     codes = [Error(r["ERROR_CODE"]) for r in run(verify, p, bad)]
