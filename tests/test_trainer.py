@@ -1,6 +1,7 @@
 """Training on the golden model: close to float32, the same in every order, exact on resuming."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hw.config import Config, load
 from sw.compiler.network import perceptron
 from sw.nn.float32 import Float32Trainer
 from sw.nn.parameters import initial, shapes
+from sw.runtime.backends import run
 from sw.runtime.trainer import Trainer, one_hot
 
 TINY = load("tiny")
@@ -157,6 +159,49 @@ def test_row_exponents_are_closer_than_square_ones(count):
     if count > 1:
         assert distance(rows[small], exact[small]) < 0.5 * distance(square[small], exact[small])
     assert distance(rows, exact) < 0.05
+
+
+@pytest.mark.parametrize(("sizes", "batch", "samples", "options", "loss"), [
+    ((12, 9, 5), 6, 14, {"order": "interleaved"}, "cross-entropy"),
+    ((22, 19, 9, 7, 5), 10, 24, {"rounding": "stochastic"}, "mse"),
+    ((9, 3), 1, 3, {"order": "dw-major"}, "mse"),
+], ids=str)
+def test_rtl_trains_to_the_same_bits(sizes, batch, samples, options, loss):
+    network = perceptron(sizes, loss)
+    x, targets = data(network, samples)
+    npu = trainer(network, batch, samples, backend="rtl", seed=5, **options)
+    epoch = npu.run_epoch(0, x, targets, learning_rate=0.1, momentum=0.9, weight_decay=0.01)
+    assert epoch.match, epoch.difference
+    assert epoch.phases.keys() == set(npu.plan.phases.values())
+    total = sum(clocks for clocks, _ in epoch.phases.values())
+    assert 0 <= epoch.counters["CYCLES_TOTAL"] - total < 1000
+    assert sum(busy for _, busy in epoch.phases.values()) == epoch.counters["ARRAY_BUSY"]
+    assert np.array_equal(npu.evaluate(x), npu.evaluate(x, backend="golden"))
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ("memory", "2 bytes differ, the first in weights_2, tile (0, 0), byte 5"),
+    ("counter", "READ_W is 1, not "), ("bus", "burst not aligned to a beat")])
+def test_differences_are_named(monkeypatch, wrong, message):
+    """A run that differs from golden in one way."""
+    network = perceptron([6, 5, 4])
+    x, targets = data(network, 10)
+    npu = trainer(network, 4, 10, backend="rtl")
+
+    def wrong_rtl(backend, *arguments, timing=None, **settings):
+        memory, (outcome,) = run("golden", *arguments, **settings)
+        if backend == "rtl" and wrong == "memory":
+            memory[npu.plan.places["weights_2"].addr + np.array([5, 8])] ^= 1
+        elif backend == "rtl" and wrong == "counter":
+            outcome = replace(outcome, counters=outcome.counters | {"READ_W": 1})
+        elif backend == "rtl":
+            outcome = replace(outcome, problems=["burst not aligned to a beat"])
+        return memory, [outcome]
+
+    monkeypatch.setattr("sw.runtime.trainer.run", wrong_rtl)
+    epoch = npu.run_epoch(0, x, targets, learning_rate=0.1)
+    assert epoch.match is False
+    assert epoch.difference.startswith(message)
 
 
 @pytest.mark.parametrize(("call", "message"), [
