@@ -35,7 +35,8 @@ class Layers:
     Parameters
     ----------
     order : str
-        Of GRAD, as `sw.compiler.planner.plan`.
+        Of GRAD, as `sw.compiler.planner.plan`; one that is chosen by cost is kept for other numbers
+        of samples.
     stochastic : bool
         Round BFP results stochastically, with salts from SALT_REG on.
     rows : bool
@@ -45,7 +46,8 @@ class Layers:
     def __init__(self, cfg: Config, network: Network, batch: int, *, order: str = "auto",
                  stochastic: bool = False, rows: bool = False, bus: Bus | None = None):
         self.cfg, self.network, self.batch, self.bus = cfg, network, batch, bus or Bus()
-        self.order, self.stochastic, self.rows = order, stochastic, rows
+        self.stochastic, self.rows = stochastic, rows
+        self._orders = dict.fromkeys(range(1, len(network.layers) + 1), order)
         self.slots = Slots.of(cfg)
         self.region = Region(cfg)
         self.places: dict[str, Matrix] = {}
@@ -116,7 +118,9 @@ class Layers:
         dw, dx = f"weights_gradient_{number}", f"output_gradient_{number - 1}"
         chosen = _plan(self.cfg, Layer(opcode=Opcode.GRAD, m=rows, k=layer.inputs, n=layer.outputs,
                                        y_bfp=not first, y_off=first),
-                       order=self.order, bus=self.bus, accumulators=self.slots.array)
+                       order=self._orders[number], bus=self.bus, accumulators=self.slots.array)
+        if self._orders[number] == "auto":
+            self._orders[number] = chosen.order
         fields = {
             **chosen.fields, **self._fields("x", x), **self._fields("dy", dy),
             **self._fields("dw", dw), **self._fields("dw_part", "partial_dw"),

@@ -7,6 +7,7 @@ speed the one with less traffic wins.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from hw.config import Config
 from hw.isa import Opcode, Order
@@ -55,6 +56,11 @@ class Plan:
     fields: dict = field(repr=False)
     clocks: float
     tile_bytes: float
+
+    @property
+    def order(self) -> str:
+        """Name of the order."""
+        return next(name for name, order in ORDERS.items() if order is self.fields["order"])
 
     def cost(self, cfg: Config, bus: Bus) -> float:
         """What plans are chosen by."""
@@ -156,8 +162,16 @@ def _accumulators(layer: Layer, tiles: dict[str, int], slots: int) -> list[tuple
         return [(0, slots)]
     y, dw = (power_ceil(tiles[a]) * power_ceil(tiles[b]) for a, b in ("mk", "kn"))
     half = power_floor(slots // 2)
+    if max(y, dw) <= half:
+        return [(half, half)]
     chosen = {half, *(s for s in (y, power_floor(max(1, slots - dw))) if s < slots)}
     return [(s, power_floor(slots - s)) for s in sorted(chosen)]
+
+
+@lru_cache(1 << 14)
+def _window(dims: str, passes: tuple, tiles: tuple, slots: int):
+    """`best_window` of tuples."""
+    return best_window(dims, [list(loops) for loops in passes], dict(tiles), slots)
 
 
 class _Candidate:
@@ -184,14 +198,19 @@ class _Candidate:
                 (c.lower(), float(counts[c.lower()])) if c.isupper() else
                 (c, self.tiles[c] / counts[c]) for c in names]
 
-    def _spad_window(self, name, dims, passes, base, slots):
-        count, (high, wide) = best_window(dims, passes, self.tiles, power_floor(slots))
+    def _visits(self, name, dims, passes, base, slots) -> float:
+        """Choose the window of operand `name`; how often its tiles enter it."""
+        count, (high, wide) = _window(dims, tuple(map(tuple, passes)), tuple(self.tiles.items()),
+                                      power_floor(slots))
         self.windows[f"{name}_window"] = window(base, high.bit_length() - 1, wide.bit_length() - 1)
+        return count
+
+    def _spad_window(self, name, dims, passes, base, slots):
+        count = self._visits(name, dims, passes, base, slots)
         self.tile_bytes += count * self.cfg.bfp_bytes
 
     def _acc_window(self, name, dims, loops, base, slots):
-        count, (high, wide) = best_window(dims, [loops], self.tiles, power_floor(slots))
-        self.windows[f"{name}_window"] = window(base, high.bit_length() - 1, wide.bit_length() - 1)
+        count = self._visits(name, dims, [loops], base, slots)
         results = self.tiles[dims[0]] * self.tiles[dims[1]]
         cfg, layer = self.cfg, self.layer
         self.tile_bytes += 2 * max(0.0, count - results) * cfg.fp32_bytes

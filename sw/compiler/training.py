@@ -65,8 +65,8 @@ class TrainingPlan(BatchProgram):
                         bus=bus)
         self._place(layers, samples)
         prepare = [layers.copy(number) for number in range(1, len(network.layers) + 1)]
-        rest = self._step(layers, samples % batch) if samples % batch else []
         body = self._step(layers, batch) if samples >= batch else []
+        rest = self._step(layers, samples % batch) if samples % batch else []
         # The addresses advance while the last GRAD runs: nothing else waits to be dispatched.
         last = max((i for i, c in enumerate(body, 1) if c.array), default=0)
         body[last:last] = advance({
