@@ -5,6 +5,7 @@ from amaranth.sim import Simulator
 from hw import config
 from hw.control.directory import EPOCH_BITS, AccDirectory, SpadDirectory
 from hw.control.epilogue import EpilogueOperand
+from hw.control.numbers import NUMBER_BITS, Fence
 
 CFG = config.load("tiny", ["tile=2", "spad_kib=1", "acc_kib=1"])
 
@@ -37,8 +38,8 @@ def test_tags_last_for_one_instruction_even_when_the_epoch_comes_round():
             for _ in range(30):  # the last operation is not read
                 if not ctx.get(dut.ready):
                     await ctx.tick()
+            assert ctx.get(dut.ready) == (instruction % (1 << EPOCH_BITS) != 0)
             if not ctx.get(dut.ready):
-                assert instruction % (1 << EPOCH_BITS) == 0
                 ctx.set(dut.exec_read, issued)
                 clocks = 0
                 while not ctx.get(dut.ready):
@@ -46,6 +47,16 @@ def test_tags_last_for_one_instruction_even_when_the_epoch_comes_round():
                     clocks += 1
                 assert clocks > 1 << CFG.spad_slot_bits
                 written = {}  # forgotten: number 0
+            ctx.set(dut.read_slot, 100)  # written in the first instruction only
+            ctx.set(dut.slot, 100)
+            ctx.set(dut.row, 5)
+            ctx.set(dut.col, 5)
+            await pulse(ctx, dut.read)
+            assert not ctx.get(dut.hit)
+            if instruction == 1:
+                await pulse(ctx, dut.write, dut.load)
+                await pulse(ctx, dut.read)
+                assert ctx.get(dut.hit)
             present = {}
             for _ in range(4):
                 slot, tile = rng.randrange(4), rng.randrange(2)
@@ -137,3 +148,26 @@ def test_epilogue_operands_go_round_the_ring():
                 used[turn % slots] = vector + 1
 
         simulate(dut, bench)
+
+
+def test_a_fence_stays_passed_however_far_the_numbers_go():
+    dut = Fence()
+    ahead = [1000, 1000 + (1 << NUMBER_BITS - 2), 1000 + (3 << NUMBER_BITS - 2), 999]
+
+    async def bench(ctx):
+        ctx.set(dut.done, 998)
+        ctx.set(dut.issued, 1000)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        ctx.set(dut.issued, 1005)
+        for done in (998, 999):
+            ctx.set(dut.done, done)
+            await ctx.tick()
+            assert ctx.get(dut.number) == 1000
+        for done in ahead:
+            ctx.set(dut.done, done)
+            await ctx.tick()
+            assert ctx.get(dut.number) == done
+
+    simulate(dut, bench)
