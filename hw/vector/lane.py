@@ -21,7 +21,7 @@ class Factor(enum.Enum, shape=unsigned(2)):
 class Addend(enum.Enum, shape=unsigned(2)):
     """What a lane adds to the product, or compares it with."""
 
-    ZERO = 0  #: Nothing.
+    NONE = 0  #: What changes nothing: +0, or -Inf with `pad_low`.
     SECOND = 1  #: The second operand.
     STATISTIC = 2  #: The row's statistic.
 
@@ -35,9 +35,9 @@ class Lane(wiring.Component):
     -------
     x : In(32), operand; y : In(32), second operand
     uniform : In(32), statistic : In(32), the same for all lanes
-    pad : In(1), x counts as +0, or as -Inf with `pad_low`
+    pad : In(1), x counts as what changes nothing
     factor : In(Factor), addend : In(Addend), negate : In(1), add minus the addend
-    pad_low : In(1)
+    pad_low : In(1), what changes nothing is -Inf, not +0; `maximum` follows
     maximum : In(1), `ADD_DELAY` clocks after x
     function : In(Table), `FUNCTION_DELAY` clocks after x
     z : Out(32), result
@@ -68,8 +68,9 @@ class Lane(wiring.Component):
         m.submodules.add = add = Fp32Add(with_maximum=True)
         m.submodules.function = function = TableFunction()
         x = Signal(32)
-        m.d.comb += x.eq(Mux(io.pad, Mux(io.pad_low, INF | 1 << 31, 0), io.x))
-        m.d.comb += mul.a.eq(x)
+        pad = Signal(32)
+        m.d.comb += [pad.eq(Mux(io.pad_low, INF | 1 << 31, 0)), x.eq(Mux(io.pad, pad, io.x)),
+                     mul.a.eq(x)]
         with m.Switch(io.factor):
             with m.Case(Factor.UNIFORM):
                 m.d.comb += mul.b.eq(io.uniform)
@@ -91,6 +92,8 @@ class Lane(wiring.Component):
                 m.d.comb += addend.eq(io.y)
             with m.Case(Addend.STATISTIC):
                 m.d.comb += addend.eq(io.statistic)
+            with m.Default():
+                m.d.comb += addend.eq(pad)
         m.d.comb += [
             add.a.eq(mul.y),
             add.b.eq(delay(m, Cat(addend[:31], addend[31] ^ io.negate), self.ADD_DELAY,

@@ -78,7 +78,7 @@ class Sweep:
     second: Second = Second.NONE
     factor: Factor = Factor.UNIFORM
     number: Number = Number.ONE
-    addend: Addend = Addend.ZERO
+    addend: Addend = Addend.NONE
     negate: bool = False  #: The addend is subtracted.
     maximum: bool = False
     function: Table = Table.IDENTITY
