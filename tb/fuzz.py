@@ -1,211 +1,215 @@
 """Seeded random programs: legal instructions that depend on each other, mistakes, disturbances."""
 
 from hw.config import DIM_BITS, Config
-from hw.isa import Kind, Order
+from hw.isa import FIELDS, INSTRUCTION, Function, Kind, Opcode, Order
 from sw.compiler.assembler import window
 from sw.compiler.layout import Matrix
+from tb.freedom import Footprint, accumulator_slots, freedoms
+from tb.fuzz_operands import Operands, Stepper
 from tb.job import CHANNELS, Job
-from tb.program import Program
+from tb.program import BIASES, BINARY, LOSSES, RATES, ROWS, Program, slots_of_set
 
 #: Share of the jobs that are stopped, reset or answered with an error by the memory, and of the
 #: instructions that are illegal.
-MISHAPS, MISTAKES = 0.3, 0.04
+MISHAPS, MISTAKES = 0.3, 0.03
+#: Address registers that step through loops; the others hold what was set outside of all loops.
+STEPPING = range(10, 16)
+#: Operands whose addresses count with a register.
+ADDRESSED = ("x", "w", "dy", "y", "dw")
 
 
-class _Slots:
-    """Hands out windows in banks of slots, one behind the other; the last slots are never reached.
-
-    Parameters
-    ----------
-    banks : list of (first slot, slots)
-    """
-
-    def __init__(self, banks: list[tuple[int, int]]):
-        self.banks = banks
-
-    def take(self, log2: int) -> int | None:
-        """First slot of 2**log2 free ones of a bank, if there are as many."""
-        for n, (base, free) in enumerate(self.banks):
-            if free >= 1 << log2:
-                self.banks[n] = base + (1 << log2), free - (1 << log2)
-                return base
-        return None
-
-
-class Fuzz:
+class Fuzz(Operands):
     """Two random programs on one set of matrices, the first of them perhaps disturbed."""
 
     def __init__(self, cfg: Config, seed: int):
-        self.cfg, self.program = cfg, Program(cfg, seed)
-        self.rng = self.program.rng
-        t = cfg.tile
-        near = [1, t - 1, t, t + 1, 2 * t, 2 * t + 1, 3 * t]
-        self.sizes = [int(s) for s in self.rng.choice(near, 3)]
-        self.matrices: list[Matrix] = []
-        self.written: set[int] = set()  # addresses, by the present program
+        program = Program(cfg, seed)
+        super().__init__(cfg, program.rng, program)
         self.programs = [self._program(), self._program()]
 
-    def chance(self, probability: float) -> bool:
-        """Whether it happens."""
-        return self.rng.random() < probability
-
-    def integer(self, low: int, high: int) -> int:
-        """A number from `low` to `high`, both included."""
-        return int(self.rng.integers(low, high, endpoint=True))
-
-    # --- operands -------------------------------------------------------------------------
-
-    def _size(self) -> int:
-        return self.sizes[self.integer(0, 2)]
-
-    def _source(self, rows: int, cols: int, bfp: bool) -> Matrix:
-        """A matrix that holds something: one of those that exist, or a new one."""
-        known = [p for p in self.matrices if (p.rows, p.cols, p.bfp) == (rows, cols, bfp)]
-        if known and self.chance(0.8):
-            return known[self.integer(0, len(known) - 1)]
-        pitch = -(-cols // self.cfg.tile) + self.integer(0, 2)
-        if bfp:
-            low = self.integer(1, 254) if self.chance(0.2) else self.integer(110, 130)
-            new = self.program.bfp(rows, cols, pitch=pitch,
-                                   exponents=(low, min(255, low + self.integer(0, 12))))
-        elif self.chance(0.3):
-            new = self.program.wild(rows, cols, pitch=pitch)
-        else:
-            new = self.program.normal(rows, cols, pitch=pitch)
-        self.matrices.append(new)
-        return new
-
-    def _target(self, rows: int, cols: int, others: tuple[Matrix, ...]) -> Matrix:
-        """A matrix to write, not one of `others`."""
-        bfp = self.chance(0.5)
-        known = [p for p in self.matrices if (p.rows, p.cols, p.bfp) == (rows, cols, bfp)
-                 and all(p.addr != o.addr for o in others)]
-        if known and self.chance(0.5):
-            chosen = known[self.integer(0, len(known) - 1)]
-        else:
-            pitch = -(-cols // self.cfg.tile) + self.integer(0, 2)
-            chosen = self.program.room(rows, cols, bfp, pitch=pitch)
-            self.matrices.append(chosen)
-        self.written.add(chosen.addr)
-        return chosen
-
     # --- instructions ---------------------------------------------------------------------
-
-    def _windows(self) -> dict[str, dict]:
-        """Windows of all operands, without overlap, often in one bank, now and then large."""
-        cfg, bits = self.cfg, self.cfg.slot_index_bits
-        most = min(4, (cfg.spad_slots // 4).bit_length() - 1)
-        large = self.chance(0.4)
-        banks = self.rng.permutation(cfg.spad_banks)
-        if self.chance(0.5) and cfg.spad_banks >= 4:
-            banks = banks[:4]  # one for each
-        spad = _Slots([(int(b) << bits, cfg.bank_slots) for b in banks])
-        half = cfg.acc_slots // 2
-        acc = _Slots([(0, half), (half, half)])
-        windows = {}
-        for names, slots, largest in ((("x", "w", "dy", "dy2"), spad, most),
-                                      (("y", "dw"), acc, min(3, half.bit_length() - 1))):
-            for name in self.rng.permutation(names):
-                log2 = largest if large else self.integer(0, largest)
-                base = slots.take(log2)
-                while base is None:  # there is room for four single slots
-                    log2 -= 1
-                    base = slots.take(log2)
-                high = log2 // 2 if large else self.integer(0, log2)
-                windows[f"{name}_window"] = window(base, high, log2 - high)
-        return windows
-
-    def _noise(self, fields: set[str]) -> dict:
-        """Values of those of `fields` that the instruction does not use."""
-        result = {}
-        for name in sorted(fields):
-            if name.endswith("_addr"):
-                result[name] = self.integer(0, 2**32 // self.cfg.beat_bytes - 1) \
-                    * self.cfg.beat_bytes
-            elif name.endswith("_pitch"):
-                result[name] = self.integer(0, 2**16 - 1)
-            elif name.endswith("_window"):
-                result[name] = window(self.integer(0, 2**16 - 1), self.integer(0, 15),
-                                      self.integer(0, 15))
-            else:
-                result[name] = self.integer(0, 1)
-        return result
 
     def _common(self) -> dict:
         start = {f"{o}_{d}0": self.integer(0, 2**DIM_BITS - 1) for o in ("y", "dw")
                  for d in ("row", "col")}
-        return {**self._windows(), "stochastic": self.integer(0, 1),
-                "salt": self.integer(0, 2**32 - 1), **start,
+        return {"stochastic": self.integer(0, 1), "salt": self.integer(0, 2**32 - 1), **start,
+                "phase": self.integer(0, 31), "order": self.integer(0, 3),
                 **{f"b{d}": self.integer(0, 3) for d in "mnk"}}
-
-    def _independent(self, **operands: Matrix) -> dict:
-        return {f"{name}_independent": self.integer(0, 1) for name, matrix in operands.items()
-                if matrix.addr not in self.written}
 
     def _accumulate(self, target: Matrix) -> int:
         return 0 if target.bfp else self.integer(0, 1)
 
+    def _note(self, reads: dict[str, Matrix], *writes: Matrix):
+        """Add registers to the last instruction, and note what it touches."""
+        instruction = self.program.instructions[-1]
+        for name in ADDRESSED:
+            if name in self.registers:
+                instruction[f"{name}_reg"] = self.registers[name]
+            elif self.chance(0.3):
+                register = self.integer(0, STEPPING[0] - 1)
+                address = instruction.get(f"{name}_addr", 0) - self.contents[register]
+                instruction |= {f"{name}_reg": register, f"{name}_addr": address % 2**32}
+        if self.chance(0.3):
+            instruction["salt_reg"] = self.integer(0, 15)
+        self.footprints[len(self.program.instructions) - 1] = Footprint(
+            {name: matrix.addr for name, matrix in reads.items()},
+            frozenset(matrix.addr for matrix in writes), accumulator_slots(instruction))
+
     def _gemm(self):
-        m, k, n = self._size(), self._size(), self._size()
-        x, w = self._source(m, k, True), self._source(k, n, True)
-        independent = self._independent(x=x, w=w)
-        y = self._target(m, n, (x, w))
-        self.program.gemm(x, w, y, **{
-            **self._common(), **independent, "y_accumulate": self._accumulate(y),
-            "order": self.integer(0, 3), "x_row": self.integer(0, 1), "y_row": self.integer(0, 1),
-            **self._noise({"dy_addr", "dw_addr", "dw_part_addr", "dy_pitch", "dw_pitch",
-                           "dy_window", "dy2_window", "dw_window", "y_off", "dw_off", "x_fp32",
-                           "dy_independent"})})
+        m, k, n = self.size(), self.size(), self.size()
+        reads = {"x": self.source("x", m, k, True), "w": self.source("w", k, n, True)}
+        functions = [Function.NONE, Function.NONE, Function.RELU]
+        functions += BIASES if self.array_slots[1] > 2 else []
+        function = functions[self.integer(0, len(functions) - 1)]
+        noise = {"dw_addr", "dw_part_addr", "dw_pitch", "dy2_window", "y_off", "dw_off", "x_fp32",
+                 "w_fp32", "scalar", "x_kind", "dy_kind"}
+        if function in BIASES:
+            reads["dy"] = self.source("dy", 1, n, False)
+        else:
+            noise |= {"dy_addr", "dy_pitch", "dy_window", "dy_independent", "e_window"}
+        y = self.target("y", m, n, *reads.values())
+        self.program.gemm(reads["x"], reads["w"], y, None, reads.get("dy"), **{
+            **self.windows(), **self._common(), "function": function,
+            "y_accumulate": self._accumulate(y), "x_row": self.integer(0, 1),
+            "y_row": self.integer(0, 1), **self.noise(noise)})
+        self._note(reads, y)
 
     def _grad(self):
-        m, k, n = self._size(), self._size(), self._size()
-        x, w, dy = (self._source(*s, True) for s in ((m, k), (k, n), (m, n)))
-        independent = self._independent(x=x, w=w, dy=dy)
-        dx = self._target(m, k, (x, w, dy))
-        dw = self._target(k, n, (x, w, dy, dx))
+        m, k, n = self.size(), self.size(), self.size()
+        reads = {name: self.source(name, *size, True)
+                 for name, size in (("x", (m, k)), ("w", (k, n)), ("dy", (m, n)))}
+        dx = self.target("y", m, k, *reads.values())
+        dw = self.target("dw", k, n, *reads.values(), dx)
         off = self.rng.choice(["", "y", "dw"], p=[0.7, 0.15, 0.15])
-        noise = {f"{off}_{f}" for f in ("addr", "pitch", "part_addr", "part_pitch", "window")} \
-            if off else set()
-        self.program.grad(x, w, dy, dx, dw, Order(self.integer(0, 3)), **{
-            **self._common(), **independent, "y_accumulate": self._accumulate(dx),
+        noise = {"x_fp32", "w_fp32", "scalar", "w_kind"}
+        if off:
+            noise |= {f"{off}_{f}" for f in ("addr", "pitch", "part_addr", "part_pitch", "window")}
+        gates = off != "y" and self.array_slots[1] > 2 and self.chance(0.5)
+        common = self._common()
+        self.program.grad(*reads.values(), dx, dw, Order(common.pop("order")), **{
+            **self.windows(), **common, "y_accumulate": self._accumulate(dx),
+            "function": Function.RELU_GRAD if gates else Function.NONE,
             "dw_accumulate": self._accumulate(dw), "y_off": int(off == "y"),
-            "dw_off": int(off == "dw"), **self._noise(noise | {"x_fp32"})})
+            "dw_off": int(off == "dw"), **self.noise(noise if gates else noise | {"e_window"})})
+        self._note(reads, *([dx] if off != "y" else []), *([dw] if off != "dw" else []))
+
+    def _streamed(self, **fields) -> dict:
+        """Fields of CONVERT and VECTOR; `fields` replace them."""
+        noise = {"k", "e_window", "x_window", "w_window", "dy_window", "dw_window", "y_part_addr",
+                 "dw_part_addr", "dy_addr", "w_addr", "dw_addr", "w_pitch", "x_kind", "w_kind",
+                 "dy_kind", "y_kind", "y_off", "dw_off"}
+        return {**self._common(), "x_row": self.integer(0, 1), "y_row": self.integer(0, 1),
+                **self.noise(noise - fields.keys()), **fields}
 
     def _convert(self):
-        m, n = self._size(), self._size()
-        x = self._source(m, n, self.chance(0.5))
-        independent = self._independent(x=x)
-        y = self._target(m, n, (x,))
-        kinds = {f"{o}_kind": Kind(self.integer(0, 7)) for o in "xy"}
-        self.program.convert(x, y, **{
-            **self._common(), **independent, **kinds, "x_row": self.integer(0, 1),
-            "y_row": self.integer(0, 1), "order": self.integer(0, 3), "k": self.integer(0, 99),
-            "y_accumulate": self._accumulate(y),
-            **self._noise({"w_addr", "dw_part_addr", "w_pitch", "x_window", "w_window",
-                           "dy_window", "dw_window", "y_off", "dw_off"})})
+        m, n = self.size(), self.size()
+        x = self.source("x", m, n, self.chance(0.5))
+        y = self.target("y", m, n, x)
+        self.program.convert(x, y, **self._streamed(
+            y_window=self.staging(1), y_accumulate=self._accumulate(y), **y.fields("y"),
+            **x.fields("x")))
+        self._note({"x": x}, y)
 
-    def _program(self) -> int:
-        self.written = set()
+    def _vector(self):
+        m, n = self.size(), self.size()
+        slots = self.vector_slots[1]
+        functions = [f for f in Function if f is not Function.NONE and self._least(f) <= slots]
+        function = functions[self.integer(0, len(functions) - 1)]
+        reads, writes = {"x": self.source("x", m, n, self.chance(0.5))}, {}
+        if function is Function.SGD:
+            for name in ("w", "dy"):
+                reads[name] = self.source(name, m, n, False, *reads.values())
+                writes[name] = reads[name]
+        elif function in (*BINARY, *BIASES, *LOSSES):
+            reads["w"] = self.source("w", 1 if function in BIASES else m, n, self.chance(0.5))
+        off = self.rng.choice(["", "y", "dw"]) if function in (*LOSSES, Function.SGD) else ""
+        if off != "y":
+            writes["y"] = self.target("y", 1 if function is Function.COLUMN_SUM else m,
+                                       1 if function in ROWS else n, *reads.values())
+        if function in LOSSES and off != "dw":
+            dw = self.program.room(m, 1, False)
+            writes["dw"] = dw
+        fixed = {f"{name}_addr": matrix.addr for name, matrix in (reads | writes).items()}
+        fixed |= {f"{name}_pitch": matrix.pitch for name, matrix in (reads | writes).items()}
+        self.program.vector(function, **{**reads, **writes}, **self._streamed(
+            y_window=self.staging(self._least(function)), scalar=self.number(),
+            y_off=int("y" not in writes), dw_off=int("dw" not in writes), **fixed))
+        self._note(reads, *writes.values())
+
+    def _least(self, function: Function) -> int:
+        """Fewest staging slots of a function."""
+        reduces = function in (Function.COLUMN_SUM, *ROWS, *LOSSES)
+        return slots_of_set(function) * (2 if reduces else 1)
+
+    # --- programs -------------------------------------------------------------------------
+
+    def _addresses(self):
+        """Set some registers, with what others hold."""
         for _ in range(self.integer(1, 4)):
-            self.rng.choice([self._gemm, self._grad, self._grad, self._convert])()
+            register, source = self.integer(0, STEPPING[0] - 1), self.integer(0, STEPPING[0] - 1)
+            offset = self.integer(-2**31, 2**31)
+            self.program.address(register, offset, source)
+            if register:
+                self.contents[register] = (self.contents[source] + offset) % 2**32
+
+    def _loop(self, depth: int):
+        """A loop with two stepping registers, if there are as many left."""
+        p, turns = self.program, self.integer(0, 3 if depth < 2 else 2)
+        mine = [Stepper(r, turns) for r in STEPPING[2 * depth:2 * depth + 2]]
+        for stepper in mine:
+            p.address(stepper.register, 0)
+        self.steppers += mine
+        with p.loop(turns):
+            self._block(depth + 1, self.integer(1, 3 - min(depth, 2)))
+            for stepper in mine:
+                if stepper.step:
+                    p.address(stepper.register, stepper.step, stepper.register)
+        self.steppers = self.steppers[:len(self.steppers) - len(mine)]
+
+    def _block(self, depth: int, count: int):
+        """Instructions, of which some are loops."""
+        for _ in range(count):
+            if depth < 4 and self.chance(0.2):
+                self._loop(depth)
+                continue
+            if depth == 0 and self.chance(0.2):
+                self._addresses()
+            self.registers = {}
+            self.rng.choice([self._gemm, self._grad, self._convert, self._vector, self._vector])()
             if self.chance(MISTAKES):
                 self.program.instructions[-1] |= self._mistake()
-            if self.chance(0.2):
+            if self.chance(0.15):
                 self.program.fence()
-        return self.program.end()
+
+    def _program(self) -> int:
+        program = self.program
+        self.contents = [0] * STEPPING[0]
+        self.footprints: dict[int, Footprint] = {}
+        self.divide()
+        self._block(0, self.integer(1, 5))
+        if self.chance(MISTAKES):
+            program.add(Opcode.NEXT)
+        for at, (most, free) in freedoms(program.instructions, self.footprints).items():
+            instruction = program.instructions[at]
+            instruction["overlap"] = most if self.chance(0.5) else self.integer(0, most)
+            instruction |= {f"{name}_independent": self.integer(0, 1) for name in sorted(free)}
+        return program.end()
 
     # --- jobs -----------------------------------------------------------------------------
 
     def _mistake(self) -> dict:
         """A change that makes nearly every instruction illegal."""
         cfg = self.cfg
+        unused = [name for name in FIELDS if name.startswith("unused")]
+        name = unused[self.integer(0, len(unused) - 1)]
         mistakes = (
-            {"opcode": self.integer(6, 255)}, {"config_hash": cfg.hash ^ 1 << self.integer(0, 31)},
-            {"unused0": 1 << self.integer(0, 6)}, {"unused10": 1 << self.integer(0, 95)},
-            {"order": self.integer(4, 15)}, {"m": 0}, {"n": 0}, {"x_addr": 1},
-            {"dw_part_addr": 2}, {"y_bfp": 1, "y_accumulate": 1},
-            {"dw_bfp": 1, "dw_accumulate": 1}, {"y_window": window(cfg.acc_slots)},
-            {"y_pitch": 0xFFFF}, {"y_addr": 2**32 - cfg.beat_bytes})
+            {"opcode": self.integer(10, 255)},
+            {"config_hash": cfg.hash ^ 1 << self.integer(0, 31)},
+            {name: 1 << self.integer(0, INSTRUCTION[name].width - 1)},
+            {"order": self.integer(4, 15)}, {"m": 0}, {"n": 0}, {"x_addr": 1, "x_reg": 0},
+            {"dw_part_addr": 2}, {"y_bfp": 1, "y_accumulate": 1}, {"function": 31},
+            {"x_kind": len(Kind)}, {"y_window": window(cfg.acc_slots)},
+            {"dw_bfp": 1, "dw_accumulate": 1}, {"y_pitch": 0xFFFF},
+            {"y_addr": 2**32 - cfg.beat_bytes, "y_reg": 0})
         return mistakes[self.integer(0, len(mistakes) - 1)]
 
     def _memory(self) -> dict:
@@ -228,13 +232,14 @@ class Fuzz:
             kind = self.rng.choice(["stop", "reset", "read", "write"])
             at = self.integer(0, size - 1)
             settings |= {
-                "stop": {"stop_after": self.integer(0, 1500)},
-                "reset": {"reset_after": self.integer(0, 1500)},
+                "stop": {"stop_after": self.integer(0, 3000)},
+                "reset": {"reset_after": self.integer(0, 3000)},
                 "read": {"read_errors": (at, at + self.integer(1, 64))},
                 "write": {"write_errors": (at, at + self.integer(1, 64))}}[str(kind)]
         first, second = self.programs
-        return [program.job(first, region_base=region_base, **settings),
-                program.job(second, region_base=region_base, fresh=False)]
+        rates = [{name: self.number() for name in RATES} for _ in range(2)]
+        return [program.job(first, region_base=region_base, rates=rates[0], **settings),
+                program.job(second, region_base=region_base, fresh=False, rates=rates[1])]
 
 
 def jobs(cfg: Config, seeds: range) -> list[Job]:

@@ -185,8 +185,9 @@ def test_bad_addresses(verify):
                              ("w", Opcode.VECTOR), ("y", Opcode.VECTOR), ("y_part", Opcode.GEMM),
                              ("dw_part", Opcode.GRAD)):
             work(p, Opcode.CONVERT)
-            work(p, opcode, bk=1, bm=1, bn=1, y_window=window(0), dw_window=window(1),
-                 order=Order.DX_MAJOR, **{f"{name}_addr": address})
+            spilling = {"bk": 1, "bm": 1, "bn": 1, "y_window": window(0), "dw_window": window(1)}
+            work(p, opcode, **({} if opcode is Opcode.VECTOR else spilling), order=Order.DX_MAJOR,
+                 **{f"{name}_addr": address})
             work(p, Opcode.CONVERT)
             bad.append(p.end())
     work(p, Opcode.GRAD, y_accumulate=1, y_pitch=0xFFFF)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hw.config import load
-from hw.isa import Order
+from hw.isa import Function, Kind, Order
 from sw.golden import images
-from tb.program import Program, contents
+from tb.program import Program, contents, word
 
 TINY = load("tiny")
 NONFINITE, OVERFLOW = 1, 2
@@ -86,3 +86,49 @@ def test_overflow_on_the_way(verify):
     result = verify(TINY, [p.job(p.end())])[0]
     assert result.registers["EXCEPTIONS"] == NONFINITE | OVERFLOW
     assert np.isnan(images.unpack_fp32(TINY, contents(TINY, result.memory, y), 4, 4)).all()
+
+
+def training_step(p, values, labels):
+    """Forward and backward of two layers and both updates; the second layer's weights."""
+    rows, cols, hidden, classes = *values.shape, 7, 5
+    x, targets = p.room(rows, cols, True), p.fp32(labels)
+    p.convert(p.fp32(values), x)
+    w1, w2 = (p.bfp(*shape, exponents=(124, 126)) for shape in ((cols, hidden), (hidden, classes)))
+    h, scores = p.room(rows, hidden, True), p.room(rows, classes, False)
+    dy, losses, dh = p.room(rows, classes, True), p.room(rows, 1, False), p.room(rows, hidden, True)
+    dw1, dw2 = p.room(cols, hidden, False), p.room(hidden, classes, False)
+    db = p.room(1, classes, False)
+    p.gemm(x, w1, h, bias=p.normal(1, hidden), function=Function.BIAS_RELU)
+    p.gemm(h, w2, scores, bias=p.normal(1, classes))
+    p.vector(Function.SOFTMAX, scores, w=targets, y=dy, dw=losses, scalar=word(1 / rows))
+    p.vector(Function.COLUMN_SUM, dy, y=db)
+    p.grad(h, w2, dy, dh, dw2, Order.DX_MAJOR, function=Function.RELU_GRAD, overlap=1)
+    masters = []
+    for dw, w in (dw2, w2), (dw1, w1):
+        masters.append(p.normal(w.rows, w.cols))
+        p.vector(Function.SGD, dw, w=p.normal(w.rows, w.cols), dy=masters[-1], y=w,
+                 w_kind=Kind.STATE, dy_kind=Kind.STATE)
+        if dw is dw2:
+            p.grad(x, w1, dh, p.room(rows, cols, True), dw1, Order.DW_MAJOR, y_off=1, overlap=1)
+    return losses, masters[0]
+
+
+def test_a_nan_in_one_sample(verify):
+    """It is seen in the losses, the flags and the counter, and stops nothing."""
+    values = np.random.default_rng(4).standard_normal((9, 11), np.float32)
+    labels = np.eye(5, dtype=np.float32)[[0, 1, 2, 3, 4, 3, 2, 1, 0]]
+    for bad in (None, np.nan, np.inf):
+        p = Program(TINY, 4)
+        if bad is not None:
+            values[5, 3] = bad
+        losses, weights = training_step(p, values, labels)
+        result = verify(TINY, [p.job(p.end())])[0]
+        found, updated = (images.unpack_fp32(TINY, contents(TINY, result.memory, m), m.rows, m.cols)
+                          for m in (losses, weights))
+        assert result.registers["STATUS"] == 2
+        assert result.registers["INSTRUCTIONS"] == 10
+        wrong = [] if bad is None else [4, 5, 6, 7]  # the rows that share a tile with it
+        assert np.flatnonzero(~np.isfinite(found[:9, 0])).tolist() == wrong
+        assert np.isfinite(updated).all() == (bad is None)
+        assert (result.registers["NONFINITE_TILES"] > 5) == (bad is not None)
+        assert bool(result.registers["EXCEPTIONS"] & NONFINITE) == (bad is not None)
