@@ -57,7 +57,7 @@ STATIC = (
 #: Counters in order: (name, documentation).
 COUNTERS = (
     ("CYCLES_TOTAL", "clocks from START to the done or error interrupt"),
-    ("CYCLES_OP", "clocks from the decode of the last GEMM, GRAD or CONVERT to the last accepted "
+    ("CYCLES_OP", "clocks from the dispatch of the last layer instruction to the last accepted "
                   "write beat"),
     ("INSTRUCTIONS", "instructions taken, END included"),
     ("NONFINITE_TILES", "result tiles written with a NaN or Inf among their valid elements"),
