@@ -45,7 +45,7 @@ class Step(enum.Enum, shape=unsigned(3)):
 class VectorSequencer(wiring.Component):
     """Turns VECTOR and CONVERT into load, vector and store commands, in program order.
 
-    Four clocks for a load or store, one for a vector command and one more for every operation.
+    Four clocks for a load or store, one for a vector command and two more for every operation.
 
     Members
     -------
