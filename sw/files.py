@@ -1,5 +1,6 @@
 """Files that the commands read and write."""
 
+import io
 import json
 import math
 import os
@@ -44,20 +45,21 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that takes the place of `path` at the end, if nothing went wrong.
+    """A binary file in memory; at the end, if nothing went wrong, its content is that of `path`.
 
     Whatever interrupts the writer, `path` is either the old file or the new one, complete.
     Devices and pipes are written as they are.
     """
+    buffer = io.BytesIO()
+    yield buffer
     if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
+        path.write_bytes(buffer.getbuffer())
         return
     path = path.resolve()
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:
-            yield file
+            file.write(buffer.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

@@ -1,6 +1,7 @@
 """`sw train` and `sw infer`: reports, files, resuming, interruption, and clear mistakes."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -204,6 +205,17 @@ def test_report_of_the_rtl(capsys, monkeypatch, tmp_path, data):
     assert (json.loads(out)["match"], json.loads(out)["cycles"]) == (True, 1000)
 
 
+def test_training_on_the_rtl(capsys, tmp_path, data):
+    status, _, _ = train(capsys, data, tmp_path, "--epochs", "1", "--backend", "rtl")
+    report = read(tmp_path)
+    assert (status, report["match"]) == (0, True)
+    assert sum(p["cycles"] for p in report["phases"]) <= report["cycles"]
+    assert 0 < report["vector"]["overlapped"] < 1
+    status, out, _ = call(capsys, "infer", tmp_path / "model.npz", "--data", data, "--backend",
+                          "rtl", "--json", "-")
+    assert (status, json.loads(out)["match"]) == (0, True)
+
+
 @pytest.mark.parametrize(("spoilt", "where"), [(3, ""), (4, "in the test: ")])
 def test_a_difference_ends_training(capsys, monkeypatch, tmp_path, data, spoilt, where):
     monkeypatch.setattr(trainer, "run", Rtl(spoilt))
@@ -249,16 +261,24 @@ def test_an_interruption_leaves_the_last_epoch(capsys, monkeypatch, tmp_path, da
 
 
 def test_files_are_replaced_at_once_or_not_at_all(capsys, monkeypatch, tmp_path, data):
-    def savez(file, **arrays):
-        file.write(b"half")
+    def fsync(file):
         raise KeyboardInterrupt
 
     train(capsys, data, tmp_path, "--epochs", "1")
     before = (tmp_path / "model.npz").read_bytes()
-    monkeypatch.setattr(np, "savez", savez)
+    monkeypatch.setattr(os, "fsync", fsync)
     assert train(capsys, data, tmp_path, "--epochs", "1")[0] == 130
     assert (tmp_path / "model.npz").read_bytes() == before
     assert not list(tmp_path.glob(".*"))
+
+
+def test_results_go_to_devices_too(capsys, tmp_path, data):
+    train(capsys, data, tmp_path, "--epochs", "1")
+    for name in ("--out", "--json"):
+        status, _, err = call(capsys, "infer", tmp_path / "model.npz", "--data", data, name,
+                              os.devnull)
+        assert (status, err) == (0, "")
+    assert not os.path.isfile(os.devnull)
 
 
 def test_ctrl_c(tmp_path, data):

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from hw.regs import COUNTERS
 from sw.commands.arguments import check_ranges, check_writable
 from sw.compiler.cost import Bus
 from sw.compiler.planner import ORDERS
-from sw.files import UsageError, read_arrays, write_json
+from sw.files import UsageError, read_arrays, replacing, write_json
 from sw.runtime.backends import BACKENDS, Timing, run
 from sw.runtime.operation import Operation, Request
 
@@ -112,7 +113,7 @@ def run_command(args: argparse.Namespace) -> int:
         match = mismatch is None
     report = _report(args, cfg, operation, outcomes[-1].counters, match)
     if args.out:
-        with open(args.out, "wb") as file:
+        with replacing(Path(args.out)) as file:
             np.savez(file, **operation.results(memory))
     if args.json:
         write_json(args.json, report)

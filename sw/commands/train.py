@@ -55,8 +55,8 @@ def add_arguments(commands) -> None:
     train.add_argument("--seed", type=int,
                        help="of initial weights, shuffling and stochastic rounding (default 0)")
     train.add_argument("--resume", metavar="model.npz", help="go on with this model")
-    train.add_argument("-o", "--out", type=Path, default=Path("train-out"), metavar="DIR",
-                       help="folder for report.json, model.npz and figures (default train-out)")
+    train.add_argument("-o", "--out", type=Path, default=Path("build/train"), metavar="DIR",
+                       help="folder for report.json, model.npz and figures (default build/train)")
     train.set_defaults(run=run_command, config=None)
 
 
