@@ -9,6 +9,7 @@ from sw.compiler import phases
 from sw.compiler.inference import InferencePlan
 from sw.compiler.layout import LayoutError
 from sw.compiler.network import Linear, Network, NetworkError, perceptron
+from sw.compiler.schedule import Command, dispatch
 from sw.compiler.slots import SlotError, Slots
 from sw.compiler.training import TrainingPlan
 from sw.golden.decode import decode
@@ -76,6 +77,23 @@ def test_no_overlap_can_be_raised():
         most = found(plan, with_field(plan.code, index, "overlap", 15))
         assert not most or wrong
     assert raised >= 6
+
+
+@pytest.mark.parametrize(("first", "second", "slots", "overlap"), [
+    (({"x": "a"}, "b"), ({"x": "a"}, "c"), range(4, 8), 1),
+    (({"x": "a"}, "b"), ({"x": "b"}, "c"), range(4, 8), 0),   # read after write
+    (({"x": "a"}, "b"), ({"x": "d"}, "a"), range(4, 8), 0),   # write after read
+    (({"x": "a"}, "b"), ({"x": "d"}, "b"), range(4, 8), 0),   # write after write
+    (({"x": "a"}, "b"), ({"x": "a"}, "c"), range(3, 8), 0)])  # a common slot
+def test_conflicts_forbid_overlap(first, second, slots, overlap):
+    def command(opcode, tensors, slots):
+        return Command(fields={"opcode": opcode}, reads=tensors[0], writes=(tensors[1],),
+                       slots=slots, clocks=1.0, layer=1)
+
+    for one, other in ((Opcode.GEMM, Opcode.VECTOR), (Opcode.VECTOR, Opcode.GRAD)):
+        later = command(other, second, slots)
+        dispatch([command(one, first, range(4)), later])
+        assert later.overlap == overlap
 
 
 def test_independent_flags_are_seen():
