@@ -147,7 +147,7 @@ class Bench:
                 "last": last, "rows": valid[0], "cols": valid[1], "scalar": scalar, **slots})
             checks = []
             for name, result in results.items():
-                if name in state and not last or function is F.SOFTMAX and turn < 2:
+                if (name in state and not last) or (function is F.SOFTMAX and turn < 2):
                     continue
                 i = 0 if function is F.COLUMN_SUM else m
                 j = 0 if name in state and function is not F.COLUMN_SUM else n
@@ -226,8 +226,7 @@ class Bench:
             assert clock < 3000 * (len(self.commands) + 1), "hangs"
         for _ in range(3):
             await ctx.tick()
-            assert not ctx.get(dut.busy) and not ctx.get(dut.v_w_valid)
-            assert not ctx.get(dut.overflow)
+            assert not any(map(ctx.get, (dut.busy, dut.v_w_valid, dut.overflow)))
 
     def _check(self, number):
         for text, slot, want in self.checks[number]:
