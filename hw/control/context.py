@@ -187,12 +187,6 @@ class Context(wiring.Component):
             m.d.sync += [self.error.eq(1), self.error_code.eq(code), self.error_addr.eq(address),
                          self.error_pc.eq(at)]
 
-        def fail_lost():
-            with m.If(array.bad_address):
-                fail(Error.BAD_ADDRESS, array.bad_offset, array.bad_pc)
-            with m.Else():
-                fail(Error.BAD_ADDRESS, vector.bad_offset, vector.bad_pc)
-
         complete = Signal()
         with m.FSM(name="run", domain="work"):
             with m.State("IDLE"):
@@ -207,7 +201,7 @@ class Context(wiring.Component):
                 m.next = "TAKE"
             with m.State("TAKE"):  # wait for the instruction
                 with m.If(lost | self.abort):
-                    m.next = "DRAIN"
+                    m.next = "STOP"
                 with m.Elif(next_ok):
                     m.d.comb += registers.start.eq(1)
                     m.d.work += next_ok.eq(0)
@@ -221,7 +215,7 @@ class Context(wiring.Component):
                     m.next = "DISPATCH"
             with m.State("DISPATCH"):
                 with m.If(lost | self.abort):
-                    m.next = "DRAIN"
+                    m.next = "STOP"
                 with m.Elif(decoder.done & (refusal != Error.NONE)):
                     with m.If(drained):
                         m.d.comb += self.taken.eq(1)
@@ -235,10 +229,14 @@ class Context(wiring.Component):
                     m.d.comb += [step.eq(1), self.taken.eq(1)]
                     m.d.sync += pc.eq(next_pc)
                     m.next = "FETCH"
+            with m.State("STOP"):
+                with m.If(~self.abort & array.bad_address):
+                    fail(Error.BAD_ADDRESS, array.bad_offset, array.bad_pc)
+                with m.Elif(~self.abort):
+                    fail(Error.BAD_ADDRESS, vector.bad_offset, vector.bad_pc)
+                m.next = "DRAIN"
             with m.State("DRAIN"):  # everything taken before ends normally
-                with m.If(lost & ~self.error & ~self.abort):
-                    fail_lost()
-                with m.Elif(drained & ~pending & (self.units_idle | ~self.error)):
+                with m.If(drained & ~pending & (self.units_idle | ~self.error)):
                     m.d.comb += complete.eq(1)
                     m.next = "IDLE"
 
