@@ -54,6 +54,15 @@ def test_commands_in_a_row(cfg, ready):
     bench.run()
 
 
+@pytest.mark.parametrize("cfg", [CONFIGS[2], CONFIGS[5]], ids=["one group", "many groups"])
+def test_no_write_for_long(cfg):
+    """Reads stop when no more results have room."""
+    bench = Bench(cfg, 3, hold=100)
+    for _ in range(4):
+        bench.instruction(Function.RELU, 4 * cfg.tile, cfg.tile)
+    bench.run()
+
+
 @pytest.mark.parametrize("registers", [
     (0, 0, 0),
     (0x80000001, 0x7F800001, 0xFFFFFFFF),  # subnormal and NaNs as the host may write them

@@ -94,6 +94,7 @@ class Bench:
     seed: int
     registers: tuple = (0x3C23D70A, 0x3F666666, 0x38D1B717)
     ready: float = 1.0  #: Chance that a port is ready.
+    hold: int = 0  #: Clocks for which the write port is shut now and then.
     gap: float = 0.0  #: Chance of a clock without a command.
     drain: bool = False  #: An instruction begins when the one before has ended; checks OVERFLOW.
     clocks: list = field(default_factory=list)  #: Clock of every `vector_done`.
@@ -186,7 +187,7 @@ class Bench:
         for name, value in zip(("learning_rate", "momentum", "weight_decay"), self.registers,
                                strict=True):
             ctx.set(getattr(dut, name), value)
-        taken = done = clock = 0
+        taken = done = clock = shut = 0
         offered = overflow = False
         read_data = dut.v_r_data.as_value()
         write_data = dut.v_w_data.as_value()
@@ -197,7 +198,8 @@ class Bench:
                 ctx.set(dut.cmd.payload, self.commands[taken])
             ctx.set(dut.cmd.valid, offered)
             ctx.set(dut.v_r_ready, chance() < self.ready)
-            ctx.set(dut.v_w_ready, chance() < self.ready)
+            shut = shut - 1 if shut else self.hold * (chance() < 0.05)
+            ctx.set(dut.v_w_ready, not shut and chance() < self.ready)
             accepted = offered and ctx.get(dut.cmd.ready)
             read = ctx.get(dut.v_r_valid) and ctx.get(dut.v_r_ready)
             if read:
