@@ -4,7 +4,8 @@ from amaranth.sim import Simulator
 
 from hw import config
 from hw.control.axil import OKAY, SLVERR, Registers
-from hw.regs import ID, OFFSETS
+from hw.isa import PHASES
+from hw.regs import ID, OFFSETS, PHASE_BASE
 
 CFG = config.load("tiny")
 
@@ -36,6 +37,9 @@ async def read(ctx, dut, offset):
     assert ctx.get(dut.arready)
     await ctx.tick()
     ctx.set(dut.arvalid, 0)
+    if PHASE_BASE <= offset < PHASE_BASE + 16 * PHASES and offset % 4 == 0:
+        assert not ctx.get(dut.arready | dut.rvalid)  # one clock more
+        await ctx.tick()
     assert ctx.get(dut.rvalid)
     answer = ctx.get(dut.rdata), ctx.get(dut.rresp)
     await ctx.tick()
@@ -113,5 +117,31 @@ def test_pulses_and_counters():
         assert await read(ctx, dut, OFFSETS["CYCLES_OP"]) == (1234, OKAY)
         assert await write(ctx, dut, OFFSETS["COUNTERS_CLEAR"], 0) == OKAY
         assert await read(ctx, dut, offset) == (0, OKAY)
+
+    simulate(bench)
+
+
+def test_phases():
+    async def bench(ctx, dut):
+        counts = {0: (3, 1), 31: (70, 66), 5: (4, 2)}
+        for phase, (cycles, busy) in counts.items():
+            ctx.set(dut.phase, phase)
+            ctx.set(dut.count_CYCLES_TOTAL, 1)
+            ctx.set(dut.count_ARRAY_BUSY, 1)
+            await ctx.tick().repeat(busy)
+            ctx.set(dut.count_ARRAY_BUSY, 0)
+            await ctx.tick().repeat(cycles - busy)
+        ctx.set(dut.count_CYCLES_TOTAL, 0)
+        for phase in range(PHASES):
+            for name, value in zip(("CYCLES", "BUSY"), counts.get(phase, (0, 0)), strict=True):
+                offset = OFFSETS[f"PHASE_{name}_{phase}"]
+                assert await read(ctx, dut, offset) == (value, OKAY)
+                assert await read(ctx, dut, offset + 4) == (0, OKAY)
+        for offset in (PHASE_BASE + 2, PHASE_BASE - 4, PHASE_BASE + 16 * PHASES):
+            assert (await read(ctx, dut, offset))[1] == SLVERR
+        assert await write(ctx, dut, PHASE_BASE, 1) == SLVERR
+        assert await write(ctx, dut, OFFSETS["COUNTERS_CLEAR"], 0) == OKAY
+        for phase in counts:
+            assert await read(ctx, dut, OFFSETS[f"PHASE_CYCLES_{phase}"]) == (0, OKAY)
 
     simulate(bench)
