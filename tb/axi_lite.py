@@ -53,3 +53,29 @@ class AxiLite:
         await self._transfer(("rready", "rvalid"))
         self._check("rresp", offset)
         return int(self._port("rdata").value)
+
+    async def read_all(self, offsets: list[int]) -> list[int]:
+        """Read 32-bit registers, each asked for while the one before is answered."""
+        values, asked, clocks = [], 0, 0
+        edge = RisingEdge(self._dut.clk)
+        addr, arready, rvalid, rdata = (self._port(n) for n in (
+            "araddr", "arready", "rvalid", "rdata"))
+        await FallingEdge(self._dut.clk)
+        addr.value = offsets[0]
+        self._port("arvalid").value = self._port("rready").value = 1
+        while len(values) < len(offsets):
+            assert clocks < PATIENCE, f"no rvalid within {PATIENCE} clocks"
+            await edge
+            clocks += 1
+            if asked < len(offsets) and int(arready.value):
+                asked += 1
+                if asked < len(offsets):
+                    addr.value = offsets[asked]
+                else:
+                    self._port("arvalid").value = 0
+            if int(rvalid.value):
+                self._check("rresp", offsets[len(values)])
+                values.append(int(rdata.value))
+                clocks = 0
+        self._port("rready").value = 0
+        return values

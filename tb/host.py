@@ -17,6 +17,8 @@ from tb.axi_lite import AxiLite
 
 PERIOD = 10  # ns
 START, STOP, BUSY = 1, 2, 1
+#: Offsets of all words that can be read.
+WORDS = [r.offset + 4 * i for r in REGISTERS if r.access != "wo" for i in range(r.words)]
 
 
 async def _pulse(dut, port):
@@ -84,13 +86,12 @@ async def _run(dut, bus: AxiLite, number: int, job: dict) -> dict:
                            f"ERROR_CODE {error}, bursts in flight: {int(dut.busy.value)}"}
     cycles = round((get_sim_time("ns") - begin) / PERIOD)
     outstanding = bool(int(dut.busy.value))
-    registers = {}
-    for r in REGISTERS:
-        if r.access != "wo":
-            words = [await bus.read(r.offset + 4 * i) for i in range(r.words)]
-            registers[r.name] = sum(word << 32 * i for i, word in enumerate(words))
+    words = dict(zip(WORDS, await bus.read_all(WORDS), strict=True))
+    registers = {r.name: sum(words[r.offset + 4 * i] << 32 * i for i in range(r.words))
+                 for r in REGISTERS if r.access != "wo"}
     await bus.write(OFFSETS["IRQ_STATUS"], registers["IRQ_STATUS"])
     await _pulse(dut, dut.dump)
+    await FallingEdge(dut.clk)  # inputs are registered
     return {"registers": registers, "cycles": cycles, "errors": int(dut.errors.value),
             "outstanding": outstanding}
 

@@ -44,6 +44,71 @@ module npu_tb #(
   output wire s_axil_rvalid,
   input wire s_axil_rready
 );
+  // Every input is registered: Verilator would evaluate logic that depends on a port on both edges
+  // of the clock. The host sees a handshake in the clock in which the NPU does.
+  reg rst_q;
+  reg [31:0] job_q;
+  reg load_q;
+  reg dump_q;
+  reg [63:0] base_q;
+  reg [31:0] size_q;
+  reg [15:0] latency_q;
+  reg [15:0] bytes_per_cycle_q;
+  reg [7:0] max_outstanding_q;
+  reg [39:0] stall_q;
+  reg [63:0] seed_q;
+  reg [63:0] read_error_q;
+  reg [63:0] write_error_q;
+  reg [11:0] s_axil_awaddr_q;
+  reg [2:0] s_axil_awprot_q;
+  reg s_axil_awvalid_q;
+  reg [31:0] s_axil_wdata_q;
+  reg [3:0] s_axil_wstrb_q;
+  reg s_axil_wvalid_q;
+  reg s_axil_bready_q;
+  reg [11:0] s_axil_araddr_q;
+  reg [2:0] s_axil_arprot_q;
+  reg s_axil_arvalid_q;
+  reg s_axil_rready_q;
+  wire npu_awready;
+  wire npu_wready;
+  wire npu_arready;
+  wire npu_bvalid;
+  wire npu_rvalid;
+
+  always @(posedge clk) begin
+    rst_q <= rst;
+    job_q <= job;
+    load_q <= load;
+    dump_q <= dump;
+    base_q <= base;
+    size_q <= size;
+    latency_q <= latency;
+    bytes_per_cycle_q <= bytes_per_cycle;
+    max_outstanding_q <= max_outstanding;
+    stall_q <= stall;
+    seed_q <= seed;
+    read_error_q <= read_error;
+    write_error_q <= write_error;
+    s_axil_awaddr_q <= s_axil_awaddr;
+    s_axil_awprot_q <= s_axil_awprot;
+    s_axil_awvalid_q <= s_axil_awvalid && !s_axil_awready;
+    s_axil_wdata_q <= s_axil_wdata;
+    s_axil_wstrb_q <= s_axil_wstrb;
+    s_axil_wvalid_q <= s_axil_wvalid && !s_axil_wready;
+    s_axil_bready_q <= s_axil_bready && !s_axil_bvalid;
+    s_axil_araddr_q <= s_axil_araddr;
+    s_axil_arprot_q <= s_axil_arprot;
+    s_axil_arvalid_q <= s_axil_arvalid && !s_axil_arready;
+    s_axil_rready_q <= s_axil_rready && !s_axil_rvalid;
+  end
+
+  assign s_axil_awready = npu_awready && s_axil_awvalid_q;
+  assign s_axil_wready = npu_wready && s_axil_wvalid_q;
+  assign s_axil_arready = npu_arready && s_axil_arvalid_q;
+  assign s_axil_bvalid = npu_bvalid && s_axil_bready_q;
+  assign s_axil_rvalid = npu_rvalid && s_axil_rready_q;
+
   wire [0:0] awid;
   wire [ADDR-1:0] awaddr;
   wire [7:0] awlen;
@@ -81,15 +146,16 @@ module npu_tb #(
   wire rready;
 
   npu npu (
-    .clk(clk), .rst(rst), .irq(irq),
-    .s_axil_awaddr(s_axil_awaddr), .s_axil_awprot(s_axil_awprot),
-    .s_axil_awvalid(s_axil_awvalid), .s_axil_awready(s_axil_awready),
-    .s_axil_wdata(s_axil_wdata), .s_axil_wstrb(s_axil_wstrb), .s_axil_wvalid(s_axil_wvalid),
-    .s_axil_wready(s_axil_wready), .s_axil_bresp(s_axil_bresp), .s_axil_bvalid(s_axil_bvalid),
-    .s_axil_bready(s_axil_bready), .s_axil_araddr(s_axil_araddr), .s_axil_arprot(s_axil_arprot),
-    .s_axil_arvalid(s_axil_arvalid), .s_axil_arready(s_axil_arready),
-    .s_axil_rdata(s_axil_rdata), .s_axil_rresp(s_axil_rresp), .s_axil_rvalid(s_axil_rvalid),
-    .s_axil_rready(s_axil_rready), .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen),
+    .clk(clk), .rst(rst_q), .irq(irq),
+    .s_axil_awaddr(s_axil_awaddr_q), .s_axil_awprot(s_axil_awprot_q),
+    .s_axil_awvalid(s_axil_awvalid_q), .s_axil_awready(npu_awready),
+    .s_axil_wdata(s_axil_wdata_q), .s_axil_wstrb(s_axil_wstrb_q), .s_axil_wvalid(s_axil_wvalid_q),
+    .s_axil_wready(npu_wready), .s_axil_bresp(s_axil_bresp), .s_axil_bvalid(npu_bvalid),
+    .s_axil_bready(s_axil_bready_q), .s_axil_araddr(s_axil_araddr_q),
+    .s_axil_arprot(s_axil_arprot_q),
+    .s_axil_arvalid(s_axil_arvalid_q), .s_axil_arready(npu_arready),
+    .s_axil_rdata(s_axil_rdata), .s_axil_rresp(s_axil_rresp), .s_axil_rvalid(npu_rvalid),
+    .s_axil_rready(s_axil_rready_q), .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen),
     .m_axi_awsize(awsize), .m_axi_awburst(awburst), .m_axi_awlock(awlock),
     .m_axi_awcache(awcache), .m_axi_awprot(awprot), .m_axi_awvalid(awvalid),
     .m_axi_awready(awready), .m_axi_wdata(wdata), .m_axi_wstrb(wstrb), .m_axi_wlast(wlast),
@@ -102,10 +168,10 @@ module npu_tb #(
   );
 
   axi_memory #(.DATA(DATA), .ADDR(ADDR), .LOG2_BYTES(LOG2_BYTES)) memory (
-    .clk(clk), .rst(rst),
-    .job(job), .load(load), .dump(dump), .base(base), .size(size), .latency(latency),
-    .bytes_per_cycle(bytes_per_cycle), .max_outstanding(max_outstanding), .stall(stall),
-    .seed(seed), .read_error(read_error), .write_error(write_error), .errors(errors),
+    .clk(clk), .rst(rst_q),
+    .job(job_q), .load(load_q), .dump(dump_q), .base(base_q), .size(size_q), .latency(latency_q),
+    .bytes_per_cycle(bytes_per_cycle_q), .max_outstanding(max_outstanding_q), .stall(stall_q),
+    .seed(seed_q), .read_error(read_error_q), .write_error(write_error_q), .errors(errors),
     .busy(busy), .awid(awid), .awaddr(awaddr), .awlen(awlen), .awsize(awsize), .awburst(awburst),
     .awvalid(awvalid), .awready(awready), .wdata(wdata), .wstrb(wstrb), .wlast(wlast),
     .wvalid(wvalid), .wready(wready), .bid(bid), .bresp(bresp), .bvalid(bvalid), .bready(bready),

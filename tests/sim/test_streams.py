@@ -180,8 +180,9 @@ def test_phases(verify):
     for _ in range(3):
         p.fence()
     empty = p.end()
-    result, again, none = (r.registers for r in verify(TINY, [
-        p.job(at, latency=20), p.job(at, fresh=False), p.job(empty, fresh=False)]))
+    _, result, again, none = (r.registers for r in verify(TINY, [
+        p.job(at, latency=20), p.job(at, fresh=False), p.job(at, fresh=False),
+        p.job(empty, fresh=False)]))
     assert again == result  # counters were cleared
     busy = 16 * 2 * 2
     assert {n: result[f"PHASE_BUSY_{n}"] for n in range(32) if result[f"PHASE_BUSY_{n}"]} == {
