@@ -187,12 +187,11 @@ class VectorUnit(wiring.Component):
         words = []
         for n in range(cfg.chunks):
             present = results[:cfg.tile - n * cfg.lanes]
+            absent = Cat([pad] * len(present))
             if n < cfg.chunks - 1:
                 held = Signal(32 * cfg.lanes, name=f"held{n}", reset_less=True)
                 with m.If(valid & (chunk == n)):
                     m.d.sync += held.eq(Cat(present))
-            else:
-                held = Const(0, 32 * len(present))
-            words.append(Mux(chunk == n, Cat(present),
-                             Mux(chunk > n, held, Cat([pad] * len(present)))))
+                absent = Mux(chunk > n, held, absent)
+            words.append(Mux(chunk == n, Cat(present), absent))
         return Cat(words)
