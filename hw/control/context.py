@@ -58,7 +58,8 @@ class Context(wiring.Component):
     error_code : Out(8), error_addr, error_pc : Out(32)
     taken : Out(1), pulse: an instruction is executed or refused by the decoder
     decoded : Out(1), pulse: a GEMM, GRAD, CONVERT or VECTOR starts
-    phase : Out(5), of the last that started
+    phase : Out(5), of the array stream's latest instruction while one of that stream is not
+        finished, else of the vector stream's, else of the last one
     wait_load, wait_store : Out(1), the next operation waits for an operand, an accumulator slot
     """
 
@@ -177,6 +178,21 @@ class Context(wiring.Component):
             for name in (f"{size}_{d}" for size in ("count", "rest") for d in s.dimensions):
                 m.d.comb += getattr(s, name).eq(getattr(decoder, name))
 
+        # --- the phase that clocks count under ---------------------------------------------------
+        phase = {s: Signal.like(self.phase, name=f"phase_{s.source.name.lower()}")
+                 for s in (array, vector)}
+        phase_before = Signal.like(self.phase)
+        for s, latest in phase.items():
+            with m.If(s.start):
+                m.d.sync += latest.eq(instr.phase)
+        with m.If(array.unfinished != 0):
+            m.d.comb += self.phase.eq(phase[array])
+        with m.Elif(vector.unfinished != 0):
+            m.d.comb += self.phase.eq(phase[vector])
+        with m.Else():
+            m.d.comb += self.phase.eq(phase_before)
+        m.d.sync += phase_before.eq(self.phase)
+
         # --- run state ---------------------------------------------------------------------------
         drained = Signal()
         lost = Signal()  # a sequencer has refused an address
@@ -194,7 +210,7 @@ class Context(wiring.Component):
                     m.d.comb += [registers.clear.eq(1), loops.clear.eq(1)]
                     m.d.sync += [pc.eq(self.program_addr), self.busy.eq(1), self.done.eq(0),
                                  self.error.eq(0), self.error_code.eq(Error.NONE),
-                                 self.error_addr.eq(0), self.error_pc.eq(0), self.phase.eq(0)]
+                                 self.error_addr.eq(0), self.error_pc.eq(0), phase_before.eq(0)]
                     m.next = "FETCH"
             with m.State("FETCH"):
                 m.d.comb += fetch.eq(1)
@@ -257,6 +273,4 @@ class Context(wiring.Component):
             m.d.sync += [self.busy.eq(0), self.abort.eq(0), self.done.eq(~self.restart)]
             with m.If(~self.error):
                 m.d.sync += self.error_pc.eq(pc)
-        with m.If(self.decoded):
-            m.d.sync += self.phase.eq(instr.phase)
         return m
