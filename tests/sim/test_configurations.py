@@ -3,10 +3,10 @@
 import pytest
 
 from hw.config import Config
-from hw.isa import Order
+from hw.isa import Function, Order
 from sw.compiler.assembler import window
 from tb import fuzz
-from tb.program import Program, quarter
+from tb.program import LOSSES, ROWS, Program, quarter, slots_of_set, word
 from tb.scoreboard import CLOCKS
 
 CONFIGS = {
@@ -21,15 +21,15 @@ CONFIGS = {
     # Banks of five slots, the widest addresses.
     "five": Config(tile=5, dot_width=5, mant_width=12, spad_kib=1, spad_banks=4, acc_kib=1,
                    acc_banks=4, axi_width=64, addr_width=64, outstanding=1, queue_depth=5,
-                   write_buffer=4),
+                   write_buffer=4, vector_lanes=2),
     # A beat of two rows, the widest mantissas.
     "wide": Config(tile=4, dot_width=2, mant_width=16, spad_kib=1, spad_banks=1, acc_kib=1,
                    acc_banks=8, axi_width=256, addr_width=40, outstanding=4, queue_depth=2,
-                   write_buffer=16),
-    # The smallest memories: one tile in a bank.
+                   write_buffer=16, vector_lanes=1),
+    # The smallest memories: one tile in a bank. Rows in four groups of columns.
     "single": Config(tile=8, dot_width=4, mant_width=12, spad_kib=1, spad_banks=8, acc_kib=1,
                      acc_banks=4, axi_width=64, addr_width=40, outstanding=8, queue_depth=4,
-                     write_buffer=4),
+                     write_buffer=4, vector_lanes=2),
     # The deepest queues, the most banks.
     "roomy": Config(tile=3, dot_width=3, mant_width=16, spad_kib=4, spad_banks=16, acc_kib=2,
                     acc_banks=8, axi_width=128, addr_width=33, outstanding=64, queue_depth=64,
@@ -44,14 +44,14 @@ CONFIGS = {
                      write_buffer=4),
 }
 #: Windows of a single tile.
-SINGLE = {"y_window": window(0), "dw_window": window(1)}
+SINGLE = {"y_window": window(0), "dw_window": window(1), "e_window": window(2)}
 
 
 def directed(cfg):
     """Every mode at sizes around a tile, with windows of one tile, of some and of all tiles."""
     t = cfg.tile
     above = (1 << cfg.addr_width) - (1 << 27)  # near the end of the address space
-    jobs = []
+    jobs, epilogues = [], int(cfg.acc_slots > 2)
     for seed, (m, k, n) in enumerate([(1, 1, 1), (t - 1, t + 1, t), (t + 1, 2 * t + 1, t - 1),
                                       (2 * t + 1, t, 2 * t + 1)]):
         p = Program(cfg, seed)
@@ -65,7 +65,16 @@ def directed(cfg):
             p.gemm(x, w, p.room(m, n, bfp), x_row=bfp, y_row=bfp, **windows, **blocks)
             for order in Order:
                 p.grad(x, w, dy, p.room(m, k, bfp), p.room(k, n, bfp), order,
+                       function=order.value % 2 and epilogues * Function.RELU_GRAD.value,
                        stochastic=seed % 2, **windows, **blocks)
+            if epilogues:
+                p.gemm(x, w, p.room(m, n, bfp), bias=p.normal(1, n),
+                       function=Function.BIAS_RELU, **windows, **blocks)
+        for function in list(Function)[1:]:
+            reduces = function in (Function.COLUMN_SUM, *ROWS, *LOSSES)
+            if slots_of_set(function) << reduces <= cfg.acc_slots:
+                p.function(function, m, n, x_bfp=seed % 2, w_bfp=seed // 2, y_bfp=seed % 3 == 0,
+                           scalar=word(0.3), stochastic=1)
         jobs.append(p.job(p.end(), region_base=above if seed % 2 else 1 << 20, latency=5,
                           stall=0.3 * (seed % 3)))
     return jobs
@@ -75,6 +84,8 @@ def directed(cfg):
 def test_configuration(verify, name):
     cfg = CONFIGS[name]
     results = verify(cfg, directed(cfg) + fuzz.jobs(cfg, range(40 if name == "five" else 20)))
+    assert sum(r.registers["VECTOR_BUSY"] for r in results) > 0
+    assert cfg.acc_slots < 8 or sum(r.registers["VECTOR_OVERLAP"] for r in results) > 0
     for clock in CLOCKS:  # the array has met every reason to wait
         if clock != "ARRAY_STALL_ACC" or cfg.tile < 4:  # larger tiles hide the adder
             assert sum(r.registers[clock] for r in results) > 0, clock
