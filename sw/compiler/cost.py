@@ -8,7 +8,7 @@ from hw.config import Config
 from hw.isa import Opcode
 from sw.golden.traffic import PHASES, STORE, Trace, slots
 
-WINDOWS = ("x", "w", "dy", "dy2", "y", "dw")
+WINDOWS = ("x", "w", "dy", "dy2", "y", "dw", "e")
 #: Clocks around an instruction: fetch, decode, filling the pipelines.
 OVERHEAD = 40
 #: Clocks from the end of a pass to its tile in the accumulator, beyond T.

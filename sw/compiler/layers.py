@@ -93,14 +93,14 @@ class Layers:
         layer = self.network.layers[number - 1]
         last = number == len(self.network.layers)
         x, y = self.source(number), "logits" if last else f"output_{number}"
+        function = Function.BIAS_RELU if layer.relu else Function.BIAS
         chosen = _plan(self.cfg, Layer(opcode=Opcode.GEMM, m=rows, k=layer.inputs, n=layer.outputs,
-                                       y_bfp=not last),
+                                       y_bfp=not last, function=function),
                        bus=self.bus, accumulators=self.slots.array)
         fields = {
             **chosen.fields, **self._fields("x", x), **self._fields("y", y),
             **self._fields("w", f"weights_bfp_{number}"), **self._fields("dy", f"bias_{number}"),
             **self._fields("y_part", "partial_y"),
-            "function": Function.BIAS_RELU if layer.relu else Function.BIAS,
             "e_window": self.slots.epilogue_window(), "phase": phases.phase(number, "forward"),
             "x_reg": X_REG if x in self.batches else 0,
             "y_reg": RESULT_REG if y in self.batches else 0}
@@ -116,8 +116,10 @@ class Layers:
         layer, first = self.network.layers[number - 1], number == 1
         x, dy = self.source(number), f"output_gradient_{number}"
         dw, dx = f"weights_gradient_{number}", f"output_gradient_{number - 1}"
+        masked = not first and self.network.layers[number - 2].relu
+        function = Function.RELU_GRAD if masked else Function.NONE
         chosen = _plan(self.cfg, Layer(opcode=Opcode.GRAD, m=rows, k=layer.inputs, n=layer.outputs,
-                                       y_bfp=not first, y_off=first),
+                                       y_bfp=not first, y_off=first, function=function),
                        order=self._orders[number], bus=self.bus, accumulators=self.slots.array)
         if self._orders[number] == "auto":
             self._orders[number] = chosen.order
@@ -131,9 +133,8 @@ class Layers:
                        **self._fields("y_part", "partial_y"), **self._rounding(dx)}
             reads["w"] = f"weights_bfp_{number}"
             writes += dx, "partial_y"
-            if self.network.layers[number - 2].relu:
-                fields |= {"function": Function.RELU_GRAD,
-                           "e_window": self.slots.epilogue_window()}
+            if masked:
+                fields["e_window"] = self.slots.epilogue_window()
         return self._command(fields, reads, writes, number, chosen.clocks)
 
     def loss(self, rows: int) -> Command:

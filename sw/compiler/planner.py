@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from hw.config import Config
-from hw.isa import Opcode, Order
+from hw.isa import Function, Opcode, Order
 from sw.compiler.assembler import window
 from sw.compiler.cost import OVERHEAD, WINDOWS, Bus, replay
 from sw.compiler.reuse import best_window, power_ceil, power_floor
@@ -42,11 +42,13 @@ class Layer:
     dw_off: bool = False
     y_accumulate: bool = False
     dw_accumulate: bool = False
+    function: Function = Function.NONE
 
     def fields(self) -> dict:
         """Instruction fields."""
         return {name: int(getattr(self, name)) for name in self.__dataclass_fields__
-                if name != "opcode"} | {"opcode": self.opcode}
+                if name not in ("opcode", "function")} \
+            | {"opcode": self.opcode, "function": self.function}
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _numbers(fields: dict) -> dict:
     """Fields as the golden model has them: numbers, addresses and unused windows included."""
     names = ("x", "w", "dy", "y", "dw", "y_part", "dw_part")
     return {f"{n}_{what}": 0 for n in names for what in ("addr", "pitch")} | \
-        {f"{n}_window": window() for n in WINDOWS} | {"function": 0} | \
+        {f"{n}_window": window() for n in WINDOWS} | \
         {name: getattr(value, "value", value) for name, value in fields.items()}
 
 
@@ -244,6 +246,9 @@ class _Candidate:
         self._spad_window("x", "mk", [loops], *places[0])
         self._spad_window("w", "kn", [loops], *places[1])
         self._acc_window("y", "mn", loops, 0, y_slots)
+        if self.layer.function in (Function.BIAS, Function.BIAS_RELU):
+            turns = -(-self.tiles["m"] // self.blocks["m"]) if self.tiles["n"] > 1 else 1
+            self.tile_bytes += turns * self.tiles["n"] * self.cfg.fp32_bytes
 
     def _grad(self, split, y_slots, dw_slots):
         layer, order = self.layer, self.order
@@ -265,6 +270,8 @@ class _Candidate:
             self._spad_window("dy", "mn", dy, *places[2])
         if not layer.y_off:
             self._acc_window("y", "mk", dx, 0, y_slots)
+        if layer.function is Function.RELU_GRAD:
+            self.tile_bytes += self.tiles["m"] * self.tiles["k"] * self.cfg.bfp_bytes
         if not layer.dw_off:
             self._acc_window("dw", "kn", dw, y_slots, dw_slots)
 
