@@ -52,7 +52,7 @@ class Config:
     addr_width: int = _param(40, "AXI4 address bits, 32..64")
     outstanding: int = _param(16, "AXI4 read (and write) bursts in flight, 1..64")
     queue_depth: int = _param(32, "entries of the load, execute and store queues, 2..64")
-    vector_lanes: int = _param(16, "most FP32 elements per clock of the vector unit, power of two, "
+    vector_lanes: int = _param(8, "most FP32 elements per clock of the vector unit, power of two, "
                                    "1..64; no more than tile are used")
     write_buffer: int = _param(64, "beats that the DMA buffers before it issues a write, 4..512")
 
