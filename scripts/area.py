@@ -1,7 +1,8 @@
 """Generic cells per MAC over array sizes and dot widths, as a Markdown table.
 
 ``python -m scripts.area [--tiles 4 8 ...] [--dot-widths 1 2 4]``: `hw.synth` with scratchpad and
-accumulator of 256 and 32 tiles, 8 vector lanes (T = 4: 4), and a bus as wide as a row of mantissas (64 to 1024 bits).
+accumulator of 256 and 32 tiles, 8 vector lanes (T = 4: 4), and a bus as wide as a row of mantissas
+(64 to 1024 bits).
 """
 
 import argparse
