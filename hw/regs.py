@@ -45,7 +45,8 @@ STATIC = (
     Register("SEED", 0x028, "rw", "seed of stochastic rounding"),
     Register("ERROR_CODE", 0x02C, "ro", "why the last program was stopped (Error); 0 after START"),
     Register("ERROR_ADDR", 0x030, "ro", "what the error is about: see the codes"),
-    Register("ERROR_PC", 0x034, "ro", "offset of the instruction that was in the sequencer"),
+    Register("ERROR_PC", 0x034, "ro", "offset of the refused instruction, else of the latest one "
+             "fetched"),
     Register("EXCEPTIONS", 0x038, "w1c", "sticky: NONFINITE, a NaN or Inf was written in a result; "
              "OVERFLOW, a finite sum or product became Inf", (("NONFINITE", 0), ("OVERFLOW", 1))),
     Register("COUNTERS_CLEAR", 0x03C, "wo", "any write sets all counters to zero"),

@@ -71,8 +71,12 @@ def phase_table(epoch: Epoch) -> None:
             print(f"| {name} | {cycles / BATCHES:,.0f} | {cycles / total:.1%} "
                   f"| {busy / cycles:.1%} |")
     counters = epoch.counters
-    print(f"\nVector unit: busy {counters['VECTOR_BUSY'] / total:.1%} of all cycles, "
-          f"{counters['VECTOR_OVERLAP'] / counters['VECTOR_BUSY']:.1%} of them beside the array.\n")
+    moved = sum(n for name, n in counters.items() if name.startswith(("READ_", "WRITE_")))
+    beside = counters["VECTOR_OVERLAP"] / counters["VECTOR_BUSY"]
+    print(f"\nDRAM: {moved / BATCHES:,.0f} bytes per step, "
+          f"{moved / TIMING.bytes_per_cycle / total:.1%} of what the memory can move.\n"
+          f"Vector unit: busy {counters['VECTOR_BUSY'] / total:.1%} of all cycles, {beside:.1%} of "
+          "them beside the array.\n")
 
 
 def order_table(scratchpad: str) -> bool:
