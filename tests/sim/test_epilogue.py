@@ -173,3 +173,32 @@ def test_operands_that_are_just_written(verify):
     at = p.end()
     for result in verify(TINY, [p.job(at, latency=latency) for latency in (1, 60)]):
         assert_pairs(TINY, result.memory, zip(*copies, strict=True))
+
+
+#: Memories whose writes, reads or both are slow.
+SLOW = ({"latency": 1}, {"latency": 1, "stall": {"w": 0.9, "aw": 0.9, "b": 0.9}},
+        {"latency": 90, "stall": {"r": 0.7}}, {"latency": 30, "stall": {"w": 0.9, "ar": 0.8}},
+        {"latency": 2, "stall": 0.6, "seed": 4})
+
+
+def test_slots_change_hands(verify):
+    """Results, gradients and operands in the slots of others in the instruction before."""
+    p = Program(TINY, 4)
+    free = {f"{name}_independent": 1 for name in ("x", "w", "dy")}
+    for size, k in product((0, 1), (3, 9)):
+        x, w, dy, bias = p.bfp(11, k), p.bfp(k, 9), p.bfp(11, 9), p.normal(1, 9)
+        places = [window(n << 2 * size, size, size) for n in range(3)]
+        for turn in range(12):
+            windows = {f"{name}_window": places[(n + turn) % 3]
+                       for n, name in enumerate(("y", "dw", "e"))}
+            order = list(Order)[turn % 4]
+            if turn % 2:
+                p.grad(x, w, dy, p.room(11, k, False), p.room(k, 9, False), order, bm=1,
+                       function=Function.RELU_GRAD, **windows, **free)
+            else:
+                p.gemm(x, w, p.room(11, 9, False), bias=bias, function=GEMM[turn % 4], **windows,
+                       **free)
+    at = p.end()
+    results = verify(TINY, [p.job(at, **memory) for memory in SLOW])
+    for result in results[1:]:
+        assert np.array_equal(result.memory, results[0].memory)
