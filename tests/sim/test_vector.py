@@ -234,3 +234,20 @@ def test_a_program_of_every_function(verify):
             p.add(Opcode.FENCE)
     result = verify(cfg, [p.job(p.end(), latency=25)])[0]
     assert all(result.registers[f"PHASE_CYCLES_{n}"] > 0 for n in range(2 * 13))
+
+
+def test_sets_change_hands(verify):
+    """Independent functions, one after the other, in the slots of each other's sets and states."""
+    cfg = CONFIGS["tiny"]
+    p = Program(cfg, 8)
+    free = {f"{name}_independent": 1 for name in ("x", "w", "dy")}
+    for number in range(3 * len(FUNCTIONS)):
+        function = FUNCTIONS[(5 * number) % len(FUNCTIONS)]
+        least = least_slots(function)
+        p.function(function, 7, 9, w_bfp=number % 2, scalar=word(0.2),
+                   y_window=window(number % 3, 0, (least << number % 2).bit_length() - 1), **free)
+        if number % 4 == 0:
+            p.convert(p.normal(6, 9), p.room(6, 9, True), y_window=window(number % 4, 1, 1), **free)
+    at = p.end()
+    slow = [{"latency": 2, "stall": {channel: 0.9}} for channel in ("r", "w", "b")]
+    verify(cfg, [p.job(at, **memory) for memory in (*slow, *MEMORIES)])
