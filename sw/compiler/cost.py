@@ -6,7 +6,8 @@ import numpy as np
 
 from hw.config import Config
 from hw.isa import Opcode
-from sw.golden.traffic import PHASES, STORE, Trace, slots
+from sw.golden.accesses import STEPS, STORE, Trace
+from sw.golden.traffic import slots
 
 WINDOWS = ("x", "w", "dy", "dy2", "y", "dw", "e")
 #: Clocks around an instruction: fetch, decode, filling the pipelines.
@@ -76,7 +77,7 @@ def replay(cfg: Config, fields: dict, walk: Trace, bus: Bus) -> float:
     for index, (a, b, acc, clocks) in enumerate(_operations(cfg, fields, walk)):
         if index >= cfg.queue_depth:
             issue = max(issue, starts[index - cfg.queue_depth])
-        while position < len(events) and events[position][0] < index * PHASES + STORE:
+        while position < len(events) and events[position][0] < index * STEPS + STORE:
             _, write, key, cost = events[position]
             position += 1
             if write:
@@ -93,7 +94,7 @@ def replay(cfg: Config, fields: dict, walk: Trace, bus: Bus) -> float:
         now += clocks
         read[a] = read[b] = now
         done[acc] = now + cfg.tile + ADDER
-        if position < len(events) and events[position][0] == index * PHASES + STORE:
+        if position < len(events) and events[position][0] == index * STEPS + STORE:
             key, cost = events[position][2:]
             position += 1
             begin = max(stored, done[key])

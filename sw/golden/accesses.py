@@ -7,12 +7,12 @@ import numpy as np
 from hw.config import Config
 from hw.isa import Kind
 
-#: An access's place in program order is PHASES * operation + phase.
-PHASES = 7
-#: Phases of an operation on the array.
+#: An access's place in program order is STEPS * operation + step.
+STEPS = 7
+#: Steps of an operation on the array.
 LOAD_A, LOAD_B, SPILL, FILL, LOAD_E, STORE = range(6)
-#: Phases of an operation of the vector stream; Y is stored in STORE.
-LOAD_X, LOAD_W, LOAD_DY, STORE_W, STORE_DY, _, STORE_DW = range(PHASES)
+#: Steps of an operation of the vector stream; Y is stored in STORE.
+LOAD_X, LOAD_W, LOAD_DY, STORE_W, STORE_DY, _, STORE_DW = range(STEPS)
 
 
 @dataclass(frozen=True)

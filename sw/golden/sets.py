@@ -11,7 +11,7 @@ from sw.golden.accesses import (
     LOAD_DY,
     LOAD_W,
     LOAD_X,
-    PHASES,
+    STEPS,
     STORE,
     STORE_DW,
     STORE_DY,
@@ -78,13 +78,13 @@ class _Stream(Recorder):
         """Kind of operand `name` by the instruction."""
         return Kind(self.fields[f"{name}_kind"])
 
-    def move(self, name, kind, bfp, phase, chosen, *, i=None, j=None, slot=None):
+    def move(self, name, kind, bfp, step, chosen, *, i=None, j=None, slot=None):
         """One access each of the operations `chosen` (indices), to tile (m, n) unless told."""
         def pick(column, otherwise):
             return np.zeros_like(chosen) if column == 0 else otherwise[chosen]
 
         where = self.slot[chosen] if slot is None else np.full(len(chosen), slot, np.uint16)
-        self.note(name, kind, phase >= STORE_W, bfp, chosen * PHASES + phase,
+        self.note(name, kind, step >= STORE_W, bfp, chosen * STEPS + step,
                   pick(i, self.m), pick(j, self.n), where, "y")
 
 

@@ -17,8 +17,8 @@ from sw.golden.accesses import (
     LOAD_A,
     LOAD_B,
     LOAD_E,
-    PHASES,
     SPILL,
+    STEPS,
     STORE,
     Recorder,
     Trace,
@@ -69,13 +69,13 @@ class _Tracer(Recorder):
         self.dw, self.m, self.n, self.k = (ops[key] for key in ("dw", "m", "n", "k"))
         self.spilled: dict[str, np.ndarray] = {}
 
-    def operand(self, name, kind, ops, phase, i, j):
+    def operand(self, name, kind, ops, step, i, j):
         """Loads of an operand that operations `ops` read as tile (i, j)."""
         i, j = i[ops], j[ops]
         slot = slots(self.fields[f"{name}_window"], i, j)
         _, miss = _chains(slot, i.astype(np.int64) << 32 | j)
-        phase = np.broadcast_to(phase, len(ops))[miss]
-        self.note(name, kind, False, True, ops[miss] * PHASES + phase, i[miss], j[miss],
+        step = np.broadcast_to(step, len(ops))[miss]
+        self.note(name, kind, False, True, ops[miss] * STEPS + step, i[miss], j[miss],
                   slot[miss])
 
     def paired_dy(self):
@@ -83,9 +83,9 @@ class _Tracer(Recorder):
         tile = self.m.astype(np.int64) << 32 | self.n
         row, column = (slots(self.fields[f"{w}_window"], self.m, self.n) for w in ("dy", "dy2"))
         miss = _paired_misses(self.dw, tile, row, column)
-        for dw, slot, phase, window in ((False, row, LOAD_A, "dy"), (True, column, LOAD_B, "dy2")):
+        for dw, slot, step, window in ((False, row, LOAD_A, "dy"), (True, column, LOAD_B, "dy2")):
             c = np.flatnonzero(miss & (self.dw == dw))
-            self.note("dy", Kind.DY, False, True, c * PHASES + phase, self.m[c], self.n[c],
+            self.note("dy", Kind.DY, False, True, c * STEPS + step, self.m[c], self.n[c],
                       slot[c], window)
 
     def result(self, name, kind, ops, i, j, r, shape):
@@ -95,7 +95,7 @@ class _Tracer(Recorder):
         slot = slots(self.fields[f"{name}_window"], i, j)
         before, miss = _chains(slot, i.astype(np.int64) << 32 | j)
         spill = miss & (before >= 0) & (r[before] != depth - 1)
-        old, when = before[spill], ops * PHASES
+        old, when = before[spill], ops * STEPS
         note, part = self.note, f"{name}_part"
         note(part, Kind.PARTIAL, True, False, when[spill] + SPILL, i[old], j[old], slot[old], name)
         back = miss & (r > 0)
