@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hw.config import Config
+from hw.config import DIM_BITS, Config
 from hw.isa import ADDRESS_REGISTERS, INSTRUCTION_BYTES, Opcode
 from sw.compiler import phases
 from sw.compiler.assembler import assemble
@@ -24,8 +24,8 @@ def check_samples(batch: int, samples: int):
         One is below 1, or too large for an instruction.
     """
     for name, value in (("batch", batch), ("samples", samples)):
-        if not 1 <= value < 1 << 20:
-            raise NetworkError(f"{name} must be 1..{(1 << 20) - 1}, not {value}")
+        if not 1 <= value < 1 << DIM_BITS:
+            raise NetworkError(f"{name} must be 1..{(1 << DIM_BITS) - 1}, not {value}")
 
 
 def advance(steps: dict[int, int]) -> list[dict]:

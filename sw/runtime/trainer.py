@@ -97,8 +97,8 @@ class Trainer:
 
     Raises
     ------
-    TrainingError, PlanError, LayoutError
-        As the compiler does.
+    NetworkError, SlotError, PlanError, LayoutError
+        As `sw.compiler.training.TrainingPlan`.
     """
 
     def __init__(self, cfg: Config, network: Network, *, batch: int, samples: int,
