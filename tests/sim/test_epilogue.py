@@ -182,22 +182,26 @@ SLOW = ({"latency": 1}, {"latency": 1, "stall": {"w": 0.9, "aw": 0.9, "b": 0.9}}
 
 
 def test_slots_change_hands(verify):
-    """Results, gradients and operands in the slots of others in the instruction before."""
+    """Results, gradients and operands in slots that the instruction before had for others.
+
+    Functions of the other stream keep the vector unit busy, so that epilogues are late.
+    """
     p = Program(TINY, 4)
     free = {f"{name}_independent": 1 for name in ("x", "w", "dy")}
-    for size, k in product((0, 1), (3, 9)):
+    values = p.normal(8, 8)
+    for size, k, step in product((0, 1), (3, 9), (1, -1)):
         x, w, dy, bias = p.bfp(11, k), p.bfp(k, 9), p.bfp(11, 9), p.normal(1, 9)
         places = [window(n << 2 * size, size, size) for n in range(3)]
         for turn in range(12):
-            windows = {f"{name}_window": places[(n + turn) % 3]
-                       for n, name in enumerate(("y", "dw", "e"))}
-            order = list(Order)[turn % 4]
+            fields = {f"{name}_window": places[(n + step * turn) % 3]
+                      for n, name in enumerate(("y", "dw", "e"))}
+            fields |= {"overlap": 15, "y_accumulate": turn % 3 == 0, **free}
             if turn % 2:
-                p.grad(x, w, dy, p.room(11, k, False), p.room(k, 9, False), order, bm=1,
-                       function=Function.RELU_GRAD, **windows, **free)
+                p.vector(Function.EXP, values, y=p.room(8, 8, False), overlap=15, **free)
+                p.grad(x, w, dy, p.normal(11, k), p.room(k, 9, False), list(Order)[turn % 4],
+                       bm=1, function=Function.RELU_GRAD, **fields)
             else:
-                p.gemm(x, w, p.room(11, 9, False), bias=bias, function=GEMM[turn % 4], **windows,
-                       **free)
+                p.gemm(x, w, p.normal(11, 9), bias=bias, function=GEMM[turn % 4], **fields)
     at = p.end()
     results = verify(TINY, [p.job(at, **memory) for memory in SLOW])
     for result in results[1:]:

@@ -1,5 +1,7 @@
 """Every error: its code, address and interrupt; results before it; a working machine after it."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -82,20 +84,30 @@ def function_kinds():
         yield f"{function.name} off", vector, {"function": function, "y_off": 1, "dw_off": 1}
 
 
-def work(p, opcode=Opcode.GRAD, **fields):
-    """An instruction of any kind on fresh matrices."""
+@cache
+def operands(p):
+    """Matrices that the instructions of `work` share: of M x K, K x N, M x N by format."""
     m, k, n = T + 2, T + 1, 2 * T
+    bfp = {name: p.bfp(*size) for name, size in (("x", (m, k)), ("w", (k, n)), ("dy", (m, n)))}
+    fp32 = {name: p.normal(m, k) for name in ("x", "w", "dy")}
+    results, partials = ({name: p.room(*size, False) for name, size in (
+        ("mk", (m, k)), ("kn", (k, n)), ("mn", (m, n)), ("loss", (m, 1)))} for _ in range(2))
+    return bfp, fp32, results, partials
+
+
+def work(p, opcode=Opcode.GRAD, **fields):
+    """An instruction of any kind, on matrices that it shares with all others."""
+    bfp, fp32, results, partials = operands(p)
     if opcode is Opcode.GEMM:
-        p.gemm(p.bfp(m, k), p.bfp(k, n), p.room(m, n, False), **fields)
+        p.gemm(bfp["x"], bfp["w"], results["mn"], partials["mn"], **fields)
     elif opcode is Opcode.GRAD:
-        p.grad(p.bfp(m, k), p.bfp(k, n), p.bfp(m, n), p.room(m, k, False), p.room(k, n, False),
-               **{"order": Order.SEQUENTIAL, **fields})
+        p.grad(*bfp.values(), results["mk"], results["kn"],
+               fields.pop("order", Order.SEQUENTIAL), (partials["mk"], partials["kn"]), **fields)
     elif opcode is Opcode.CONVERT:
-        p.convert(p.normal(m, k), p.room(m, k, False), **fields)
+        p.convert(fp32["x"], results["mk"], **fields)
     elif opcode is Opcode.VECTOR:
-        operands = {name: p.normal(m, k) for name in ("x", "w", "dy")}
-        results = {name: p.room(m, k, False) for name in ("y", "dw")}
-        p.vector(fields.pop("function", Function.ADD), **operands, **results, **fields)
+        p.vector(fields.pop("function", Function.ADD), **fp32, y=results["mk"],
+                 dw=results["loss"], **fields)
     else:
         p.add(opcode, **fields)
 
