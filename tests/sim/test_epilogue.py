@@ -21,6 +21,10 @@ RINGS = [window(60 - n, high, wide) for n, (high, wide) in
 FORMS = [{}, {"y_bfp": 1},
          {"y_bfp": 1, "stochastic": 1, "salt": 9, "y_row0": 7, "y_col0": 2**20 - 2},
          {"y_bfp": 1, "y_row": 1, "x_row": 1}]
+#: Memories whose writes, reads or both are slow.
+SLOW = ({"latency": 1}, {"latency": 1, "stall": {"w": 0.9, "aw": 0.9, "b": 0.9}},
+        {"latency": 90, "stall": {"r": 0.7}}, {"latency": 30, "stall": {"w": 0.9, "ar": 0.8}},
+        {"latency": 2, "stall": 0.6, "seed": 4})
 
 
 def result_form(fields):
@@ -148,7 +152,8 @@ def test_operands_that_are_just_written(verify):
     """The bias and X come from the instructions right before, of either stream, in both ways."""
     p = Program(TINY, 3)
     values, x = p.normal(9, 11), p.room(9, 11, True)
-    w, dy = p.bfp(11, 13), p.bfp(9, 13)
+    w, dy, first, other, square = (p.bfp(*size) for size in (
+        (11, 13), (9, 13), (1, 11), (9, 11), (11, 11)))
     copies = []
     for fence in (False, True):
         def step(add, *args, fence=fence, **fields):
@@ -169,16 +174,19 @@ def test_operands_that_are_just_written(verify):
         step(p.grad, x, w, y, dx, dw, Order.DW_MAJOR, function=Function.RELU_GRAD, dw_accumulate=1)
         step(p.vector, Function.COLUMN_SUM, total, y=gradient)
         step(p.gemm, x, w, y, bias=gradient)
-        copies.append((bias, gradient, dx, y, dw, total))
+        # within the stream, with nothing else to wait for
+        free = {"x_independent": 1, "w_independent": 1}
+        row, hidden, total2, dx2 = (p.room(*size, bfp) for *size, bfp in (
+            (1, 13, False), (9, 11, True), (9, 13, False), (9, 11, False)))
+        step(p.gemm, first, w, row, **free)
+        step(p.gemm, other, w, total2, bias=row, **free)
+        step(p.gemm, other, square, hidden, **free)
+        step(p.grad, hidden, w, dy, dx2, p.room(11, 13, False), Order.SEQUENTIAL, dw_off=1,
+             function=Function.RELU_GRAD, w_independent=1, dy_independent=1)
+        copies.append((bias, gradient, dx, y, dw, total, row, hidden, total2, dx2))
     at = p.end()
-    for result in verify(TINY, [p.job(at, latency=latency) for latency in (1, 60)]):
+    for result in verify(TINY, [p.job(at, **memory) for memory in SLOW]):
         assert_pairs(TINY, result.memory, zip(*copies, strict=True))
-
-
-#: Memories whose writes, reads or both are slow.
-SLOW = ({"latency": 1}, {"latency": 1, "stall": {"w": 0.9, "aw": 0.9, "b": 0.9}},
-        {"latency": 90, "stall": {"r": 0.7}}, {"latency": 30, "stall": {"w": 0.9, "ar": 0.8}},
-        {"latency": 2, "stall": 0.6, "seed": 4})
 
 
 def test_slots_change_hands(verify):
