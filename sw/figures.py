@@ -1,5 +1,6 @@
 """Figures of training runs, as PNG. Matplotlib is loaded when the first one is drawn."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from sw.files import UsageError, replacing
@@ -8,6 +9,18 @@ DOTS_PER_INCH = 150
 #: Colours that the colour-blind can tell apart (Okabe and Ito).
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 PHASE_COLOURS = {"forward": BLUE, "gradient": ORANGE, "update": GREEN, "loss": RED}
+
+
+def check_available() -> None:
+    """Refuse to go on without Matplotlib.
+
+    Raises
+    ------
+    UsageError
+        It is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise UsageError("figures need the package matplotlib")
 
 
 def training_curves(path: Path, epochs: list[dict]) -> None:
@@ -95,10 +108,9 @@ def accuracy_by_width(path: Path, widths: list[int], accuracies: list[list[float
 
 
 def _figure(width: float, height: float):
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError("figures need the package matplotlib") from None
+    check_available()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -294,6 +294,14 @@ def test_ctrl_c(tmp_path, data):
     assert read_model(tmp_path / "model.npz").epochs
 
 
+def test_no_training_without_figures(capsys, monkeypatch, tmp_path, data):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    status, out, err = train(capsys, data, tmp_path / "out")
+    assert (status, out) == (2, "")
+    assert err == "sw train: figures need the package matplotlib\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_progress_on_a_terminal_is_one_line(capsys, monkeypatch, tmp_path, data):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     _, _, err = train(capsys, data, tmp_path, "--epochs", "2")

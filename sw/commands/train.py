@@ -99,6 +99,7 @@ def _start(args: argparse.Namespace) -> tuple[Dataset, Model]:
 def run_command(args: argparse.Namespace) -> int:
     """Run it; returns the exit status."""
     _check(args)
+    figures.check_available()  # before hours of work, not after
     data, model = _start(args)
     training = Training(load(model.config, model.overrides), model, data, args.backend)
     args.out.mkdir(parents=True, exist_ok=True)
