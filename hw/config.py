@@ -230,6 +230,10 @@ class Config:
         """Bytes of an FP32 tile image, its pitch in DRAM."""
         return self.fp32_beats * self.beat_bytes
 
+    def image_bytes(self, bfp: bool) -> int:
+        """Bytes of a BFP or FP32 tile image."""
+        return self.bfp_bytes if bfp else self.fp32_bytes
+
     @property
     def hash(self) -> int:
         """32-bit identity of configuration and contract; in a register and every program."""

@@ -101,7 +101,7 @@ class Operands:
         stepper = free[self.integer(0, len(free) - 1)]
         height = -(-rows // self.cfg.tile)
         stack = self._new((max(stepper.turns, 1) - 1) * height * self.cfg.tile + rows, cols, bfp)
-        stepper.step = height * stack.pitch * (self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes)
+        stepper.step = height * stack.pitch * self.cfg.image_bytes(bfp)
         self.registers[name] = stepper.register
         return Matrix(rows, cols, bfp, stack.addr, stack.pitch)
 

@@ -47,7 +47,7 @@ def rubbish(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def part(cfg: Config, matrix: Matrix, i: int, j: int, rows: int, cols: int) -> Matrix:
     """Sub-matrix of `matrix` from tile (i, j) on."""
-    image = cfg.bfp_bytes if matrix.bfp else cfg.fp32_bytes
+    image = cfg.image_bytes(matrix.bfp)
     return Matrix(rows, cols, matrix.bfp, matrix.addr + (i * matrix.pitch + j) * image,
                   matrix.pitch)
 
@@ -56,7 +56,7 @@ def contents(cfg: Config, memory: np.ndarray, matrix: Matrix) -> np.ndarray:
     """Images of `matrix` in a region, uint8 of shape (tile rows, tile columns, bytes)."""
     shape = images.tiles(cfg, matrix.rows), images.tiles(cfg, matrix.cols)
     return images.grid(memory, matrix.addr, matrix.pitch, shape,
-                       cfg.bfp_bytes if matrix.bfp else cfg.fp32_bytes).copy()
+                       cfg.image_bytes(matrix.bfp)).copy()
 
 
 def quarter(cfg: Config, number: int) -> tuple[int, int]:
@@ -109,7 +109,7 @@ class Program:
     def _matrix(self, rows, cols, bfp, pitch, fill) -> Matrix:
         cfg = self.cfg
         tm, tn = images.tiles(cfg, rows), images.tiles(cfg, cols)
-        pitch, image = pitch or tn, cfg.bfp_bytes if bfp else cfg.fp32_bytes
+        pitch, image = pitch or tn, cfg.image_bytes(bfp)
         content = rubbish(self.rng, ((tm - 1) * pitch + tn) * image)
         fill(images.grid(content, 0, pitch, (tm, tn), image))
         return Matrix(rows, cols, bfp, self._put(content), pitch)

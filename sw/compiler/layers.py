@@ -203,5 +203,5 @@ class Layers:
         if tensor in self.batches:
             return self.batches[tensor].stride
         place = self.places[tensor]
-        image = self.cfg.bfp_bytes if place.bfp else self.cfg.fp32_bytes
+        image = self.cfg.image_bytes(place.bfp)
         return -(-place.rows // self.cfg.tile) * place.pitch * image

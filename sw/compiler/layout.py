@@ -98,5 +98,5 @@ class Region:
         return tn
 
     def _bytes(self, rows: int, pitch: int, bfp: bool) -> int:
-        image = self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes
+        image = self.cfg.image_bytes(bfp)
         return -(-rows // self.cfg.tile) * pitch * image

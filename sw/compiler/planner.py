@@ -217,7 +217,7 @@ class _Candidate:
         cfg, layer = self.cfg, self.layer
         self.tile_bytes += 2 * max(0.0, count - results) * cfg.fp32_bytes
         bfp = getattr(layer, f"{name}_bfp")
-        self.tile_bytes += results * (cfg.bfp_bytes if bfp else cfg.fp32_bytes)
+        self.tile_bytes += results * cfg.image_bytes(bfp)
         self.tile_bytes += results * cfg.fp32_bytes * getattr(layer, f"{name}_accumulate")
 
     def _place(self, quarters: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -279,7 +279,7 @@ class _Candidate:
         """Clocks: the array or the bus, whichever takes longer, and both ends of the operation."""
         cfg, layer, b, t = self.cfg, self.layer, self.blocks, self.cfg.tile
         load = self.bus.clocks(cfg, cfg.bfp_bytes)
-        store = max(t + 4, self.bus.clocks(cfg, cfg.bfp_bytes if layer.y_bfp else cfg.fp32_bytes))
+        store = max(t + 4, self.bus.clocks(cfg, cfg.image_bytes(layer.y_bfp)))
         clocks = max(self._array_clocks(), self.bus.clocks(cfg, self.tile_bytes))
         # The first block waits for its operands, the last one for the stores of its results.
         starve = max(0.0, (b["m"] + b["n"]) * load - b["m"] * b["n"] * t) * b["k"]

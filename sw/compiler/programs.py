@@ -98,7 +98,7 @@ class BatchProgram:
         if isinstance(place, Batches):
             number, offset = divmod(offset, place.stride)
             where = f", batch {number}"
-        size = self.cfg.bfp_bytes if place.bfp else self.cfg.fp32_bytes
+        size = self.cfg.image_bytes(place.bfp)
         tile, byte = divmod(offset, size)
         i, j = divmod(tile, place.pitch)
         return f"{name}{where}, tile ({i}, {j}), byte {byte}"

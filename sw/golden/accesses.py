@@ -105,7 +105,7 @@ class Recorder:
     def note(self, operand, kind, write, bfp, when, i, j, slot, window=None):
         """Record accesses to the tiles (i, j) of `operand`."""
         pitch = self.fields[f"{operand}_pitch"]
-        size = self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes
+        size = self.cfg.image_bytes(bfp)
         reach = (int(i.max()) * pitch + int(j.max()) + 1) * size if len(i) else 0
         self.accesses.append(Accesses(operand, window or operand, kind, write, size, 0, pitch,
                                       when, i, j, slot, reach))

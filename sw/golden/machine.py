@@ -113,7 +113,7 @@ class Machine:
     def _grid(self, f: dict, name: str, rows: int, cols: int, bfp: bool) -> np.ndarray:
         shape = images.tiles(self.cfg, rows), images.tiles(self.cfg, cols)
         return images.grid(self.memory, f[f"{name}_addr"], f[f"{name}_pitch"], shape,
-                           self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes)
+                           self.cfg.image_bytes(bfp))
 
     def _operand(self, f: dict, name: str, rows: int, cols: int, row_exp=False) -> Operand:
         grid = self._grid(f, name, rows, cols, True)

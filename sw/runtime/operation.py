@@ -139,7 +139,7 @@ class Operation:
             place, cfg = self.places[name], self.cfg
             shape = images.tiles(cfg, rows), images.tiles(cfg, cols)
             grid = images.grid(memory, place.addr, place.pitch, shape,
-                               cfg.bfp_bytes if place.bfp else cfg.fp32_bytes)
+                               cfg.image_bytes(place.bfp))
             if place.bfp:
                 row_exp = name == "Y" and self.request.row_exponents
                 full = images.decode(cfg, *images.unpack_bfp(cfg, grid, rows, cols, row_exp),
@@ -155,7 +155,7 @@ class Operation:
                           key=lambda item: item[1].addr, default=(None, None))
         if place is None:
             return "programs"
-        size = self.cfg.bfp_bytes if place.bfp else self.cfg.fp32_bytes
+        size = self.cfg.image_bytes(place.bfp)
         i, j = divmod((addr - place.addr) // size, place.pitch)
         return f"{name}, tile ({i}, {j}), byte {(addr - place.addr) % size}"
 

@@ -9,7 +9,7 @@ from sw.golden import arithmetic, images
 
 def _grid(cfg: Config, memory: np.ndarray, place: Matrix | Batches, tile_rows: int) -> np.ndarray:
     return images.grid(memory, place.addr, place.pitch, (tile_rows, place.pitch),
-                       cfg.bfp_bytes if place.bfp else cfg.fp32_bytes)
+                       cfg.image_bytes(place.bfp))
 
 
 def _pack(cfg: Config, values: np.ndarray, bfp: bool, row_exp: bool) -> np.ndarray:
