@@ -14,12 +14,14 @@ from hw.control.commands import (
 )
 from hw.control.numbers import NUMBER_BITS, reached
 from hw.control.queued import queued_exec, queued_load, queued_store, queued_vector
+from hw.control.sequencer import EVENTS as ARRAY_EVENTS
 from hw.control.sequencer import Sequencer
+from hw.control.vector_sequencer import EVENTS as VECTOR_EVENTS
 from hw.control.vector_sequencer import VectorSequencer
 from hw.isa import INSTRUCTION
 from hw.lib.fifo import Fifo
 
-#: Instructions whose stores are queued but not done, at most, less the one in the sequencer.
+#: Most instructions that have left the sequencer and have stores that are not done.
 UNFINISHED = 15
 
 #: Queues of each stream: what goes in, what comes out.
@@ -30,13 +32,9 @@ QUEUES = {
     Source.VECTOR: {"load": (queued_load, load_command), "vector": (queued_vector, vector_command),
                     "store": (queued_store, store_command)},
 }
-#: Events that each stream counts, with the event that finishes each queue's commands.
+#: Event that finishes each queue's commands, and all events that each stream counts.
 DONE = {"load": "load_done", "exec": "exec_done", "vector": "vector_done", "store": "store_done"}
-EVENTS = {
-    Source.ARRAY: ("load_done", "exec_read", "exec_done", "vector_done", "store_read",
-                   "store_done"),
-    Source.VECTOR: ("load_done", "vector_done", "store_read", "store_done"),
-}
+EVENTS = {Source.ARRAY: ARRAY_EVENTS, Source.VECTOR: VECTOR_EVENTS}
 
 
 class CommandStream(wiring.Component):
