@@ -100,7 +100,7 @@ def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
                 yield Step(pc, Error.NONE, pc, fields, walk)
             else:
                 yield Step(pc, Error.BAD_ADDRESS, outside & _WORD, fields, walk)
-        pc += INSTRUCTION_BYTES
+        pc = pc + INSTRUCTION_BYTES & _WORD
         if opcode == Opcode.ADDRESS.value:
             registers[plain["x_reg"]] = registers[plain["w_reg"]] + plain["x_addr"] & _WORD
             registers[0] = 0
@@ -108,7 +108,7 @@ def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
             if plain["m"]:
                 loops.append([pc, plain["m"]])
             else:
-                pc += plain["bm"] * INSTRUCTION_BYTES
+                pc = pc + plain["bm"] * INSTRUCTION_BYTES & _WORD
         elif opcode == Opcode.NEXT.value:
             loops[-1][1] -= 1
             if loops[-1][1]:
