@@ -2,6 +2,10 @@
 
 import sys
 
-from sw.cli import main
-
-sys.exit(main())
+try:
+    from sw.cli import main
+    status = main()
+except KeyboardInterrupt:  # while packages are loaded, before `main` can take it
+    print("sw: interrupted", file=sys.stderr)
+    status = 130
+sys.exit(status)

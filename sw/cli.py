@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return args.run(args)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        where = "" if error.filename is None else f"{error.filename or 'an empty name'}: "
         message, status = f"{where}{error.strerror or error}", 2
     except MemoryError:
         message, status = "these matrices take more memory than there is", 2

@@ -10,7 +10,6 @@ from sw.files import UsageError, read_arrays
 #: Every fifth sample is for the test, where the data do not say so themselves.
 TEST_EVERY = 5
 LABELS = (1 << DIM_BITS) - 1
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,11 @@ def _numbers(name: str, key: str, values: np.ndarray) -> np.ndarray:
     """`values` as float32 (samples, all else)."""
     if values.dtype.kind not in "fiub":
         raise UsageError(f"{key} in {name} must hold real numbers, not {values.dtype}")
-    if not (np.abs(values) <= LARGEST).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = values.reshape(len(values), -1).astype(np.float32)
+    if not np.isfinite(single).all():
         raise UsageError(f"{key} in {name} holds NaN, infinity, or a number beyond float32")
-    return values.reshape(len(values), -1).astype(np.float32)
+    return single
 
 
 def _agree(data: Dataset):

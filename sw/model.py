@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hw.config import DIM_BITS
 from sw.compiler.network import Network, perceptron
 from sw.data import Part
 from sw.files import UsageError, read_arrays, replacing
@@ -19,6 +20,15 @@ from sw.nn.parameters import Parameters, shapes
 #: Version of the file's format.
 FORMAT = 1
 PREFIXES = ("", "float32_")
+#: Lowest and highest value of the settings that are numbers.
+RANGES = {"batch": (1, (1 << DIM_BITS) - 1), "lr": (0, 1000), "momentum": (0, 1),
+          "weight_decay": (0, 1), "seed": (0, 0xFFFFFFFF)}
+INTEGERS = ("batch", "seed")
+SETTINGS = {"loss", "order", "rounding", *RANGES}
+#: What an epoch's record holds.
+RECORD = {"epoch", "match", "cycles", "phases", "vector", "dram_bytes", "nonfinite_tiles",
+          *(prefix + name for prefix in PREFIXES for name in ("loss", "test_loss",
+                                                              "test_accuracy"))}
 
 
 @dataclass(kw_only=True)
@@ -109,12 +119,35 @@ def read_model(path: str) -> Model:
         raise UsageError(f"{path} is a model of format {version}; this is format {FORMAT}")
     try:
         model = Model(**header, parameters={}, float32={})
+        _check(model)
         for name, shape in shapes(model.network).items():
             for prefix, target in zip(PREFIXES, (model.parameters, model.float32), strict=True):
                 target[name] = _array(arrays, prefix + name, shape)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path} is a damaged model: {error}") from None
     return model
+
+
+def _check(model: Model) -> None:
+    """Refuse what `Model.save` cannot have written, as ValueError."""
+    for name, item in (("sizes", int), ("overrides", str), ("epochs", dict)):
+        value = getattr(model, name)
+        if not isinstance(value, list) or not all(type(i) is item for i in value):
+            raise ValueError(f"{name} must be a list of {item.__name__}, not {value!r}")
+    for name, kind in (("config", str), ("settings", dict)):
+        if not isinstance(getattr(model, name), kind):
+            raise ValueError(f"{name} must be {kind.__name__}, not {getattr(model, name)!r}")
+    if model.settings.keys() != SETTINGS:
+        raise ValueError(f"settings must be {', '.join(sorted(SETTINGS))}, "
+                         f"not {', '.join(sorted(model.settings))}")
+    for name, (low, high) in RANGES.items():
+        value = model.settings[name]
+        if type(value) not in (int, *(() if name in INTEGERS else (float,))) \
+                or not low <= value <= high:
+            raise ValueError(f"{name} must be {low}..{high}, not {value!r}")
+    for number, record in enumerate(model.epochs, 1):
+        if record.keys() != RECORD or record["epoch"] != number:
+            raise ValueError(f"the record of epoch {number} is incomplete")
 
 
 def _array(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:

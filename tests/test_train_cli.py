@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -302,6 +303,17 @@ def test_no_training_without_figures(capsys, monkeypatch, tmp_path, data):
     assert not (tmp_path / "out").exists()
 
 
+def test_ctrl_c_while_packages_are_loaded(capsys, monkeypatch):
+    def main():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", main)
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as stop:
+        runpy.run_module("sw", run_name="__main__")
+    assert getattr(stop.value, "code", None) == 130
+    assert capsys.readouterr().err == "sw: interrupted\n"
+
+
 def test_progress_on_a_terminal_is_one_line(capsys, monkeypatch, tmp_path, data):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     _, _, err = train(capsys, data, tmp_path, "--epochs", "2")
@@ -319,6 +331,19 @@ def test_diverged_training_is_reported_as_json(capsys, tmp_path, data):
     assert "tiles with NaN or Inf" in out
 
 
+def test_infinite_outputs_are_reported_without_warnings(capsys, tmp_path, data):
+    train(capsys, data, tmp_path, "--hidden", "--epochs", "1")
+    with np.load(tmp_path / "model.npz") as file:
+        model = {name: value * np.float32(1e38) if name == "weights_1" else value
+                 for name, value in file.items()}
+    np.savez(tmp_path / "huge.npz", **model)
+    np.savez(tmp_path / "x.npz", x=np.full((2, 2), 1e4, np.float16), y=[0, 1])
+    status, out, err = call(capsys, "infer", tmp_path / "huge.npz", "--data", tmp_path / "x.npz")
+    assert (status, err) == (0, "")
+    assert re.search(r"loss +nan\n", out)
+    assert "tiles with NaN or Inf" in out
+
+
 @pytest.mark.parametrize(("args", "message"), [
     (["--batch", "0"], "--batch must be 1..1048575, not 0"),
     (["--epochs", "0"], "--epochs must be 1..1000000, not 0"),
@@ -331,6 +356,7 @@ def test_diverged_training_is_reported_as_json(capsys, tmp_path, data):
     (["--set", "tile=1"], "tile must be 2..256, not 1"),
     (["--data", "/no/where.npz"], "/no/where.npz: No such file or directory"),
     (["--resume", "/no/where.npz"], "/no/where.npz: No such file or directory"),
+    (["--resume", ""], "an empty name: No such file or directory"),
 ])
 def test_mistakes_are_one_line(capsys, tmp_path, data, args, message):
     status, out, err = train(capsys, data, tmp_path / "out", *args)
@@ -345,6 +371,8 @@ def test_mistakes_are_one_line(capsys, tmp_path, data, args, message):
     ({"z": np.ones(1)}, [], "must hold x and y, or x_train"),
     ({"x": np.ones(43)}, [], "must be samples by features, not 43"),
     ({"x": np.full((43, 2), np.nan)}, [], "holds NaN, infinity, or a number beyond float32"),
+    ({"x": np.full((43, 2), np.inf, np.float16)}, [], "holds NaN, infinity, or a number beyond"),
+    ({"x": np.full((43, 2), 1e39)}, [], "holds NaN, infinity, or a number beyond float32"),
     ({"x": np.ones((43, 2)) * 1j}, [], "must hold real numbers, not complex128"),
     ({"y": np.arange(42)}, [], "one label or one row of targets for each of the 43 samples of x"),
     ({"y": np.arange(43) - 1}, [], "must be 0..1048574, not -1"),
@@ -417,6 +445,18 @@ def test_other_files_are_no_models(capsys, tmp_path, data):
             good | {"bias_2": np.ones(3, np.float32)},
         "is a damaged model: ": good | {"header": np.array('{"format": 1}')},
     }
+    settings = header["settings"]
+    for message, change in (
+            ("overrides must be a list of str, not [3]", {"overrides": [3]}),
+            ("config must be str, not None", {"config": None}),
+            ("settings must be batch, loss, lr", {"settings": {"loss": "mse"}}),
+            ("batch must be 1..1048575, not 1.5", {"settings": settings | {"batch": 1.5}}),
+            ("seed must be 0..4294967295, not -1", {"settings": settings | {"seed": -1}}),
+            ("lr must be 0..1000, not 'x'", {"settings": settings | {"lr": "x"}}),
+            ("epochs must be a list of dict, not 3", {"epochs": 3}),
+            ("the record of epoch 1 is incomplete", {"epochs": [{}]})):
+        bad[f"is a damaged model: {message}"] = good | {"header": np.array(json.dumps(
+            header | change))}
     (tmp_path / "text.npz").write_text("hello")
     for message, content in [("is no npz file of number arrays", None), *bad.items()]:
         path = tmp_path / "text.npz"

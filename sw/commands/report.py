@@ -9,12 +9,13 @@ from sw.model import Model
 def measures(logits: np.ndarray, part: Part, loss: str) -> tuple[float, float | None]:
     """(mean loss, accuracy) of `logits` (samples, outputs); no accuracy without labels."""
     logits = logits.astype(np.float64)
-    if loss == "cross-entropy":
-        top = logits.max(axis=1)
-        total = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
-        mean = (total - logits[np.arange(len(logits)), part.y]).mean()
-    else:
-        mean = ((logits - part.targets(logits.shape[1])) ** 2).mean()
+    with np.errstate(invalid="ignore"):  # infinite outputs
+        if loss == "cross-entropy":
+            top = logits.max(axis=1)
+            total = np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top
+            mean = (total - logits[np.arange(len(logits)), part.y]).mean()
+        else:
+            mean = ((logits - part.targets(logits.shape[1])) ** 2).mean()
     return float(mean), accuracy(logits, part)
 
 

@@ -16,7 +16,7 @@ from sw.compiler.network import LOSSES, perceptron
 from sw.compiler.planner import ORDERS
 from sw.data import Dataset, training_data
 from sw.files import UsageError, write_json
-from sw.model import Model, read_model
+from sw.model import RANGES, Model, read_model
 from sw.nn.parameters import initial
 from sw.runtime.backends import BACKENDS
 
@@ -63,8 +63,8 @@ def add_arguments(commands) -> None:
 def _check(args: argparse.Namespace):
     """Refuse what argparse cannot see."""
     largest = (1 << DIM_BITS) - 1
-    check_ranges(args, ("batch", 1, largest), ("epochs", 1, 1_000_000), ("lr", 0, 1000),
-                 ("momentum", 0, 1), ("weight_decay", 0, 1), ("seed", 0, 0xFFFFFFFF))
+    check_ranges(args, ("epochs", 1, 1_000_000),
+                 *((name, *limits) for name, limits in RANGES.items()))
     for size in args.hidden or []:
         if not 1 <= size <= largest:
             raise UsageError(f"--hidden must be 1..{largest}, not {size}")
@@ -72,7 +72,7 @@ def _check(args: argparse.Namespace):
 
 def _start(args: argparse.Namespace) -> tuple[Dataset, Model]:
     """The data, and the model before its next epoch."""
-    old = read_model(args.resume) if args.resume else None
+    old = None if args.resume is None else read_model(args.resume)
     settings = {name: value if getattr(args, name) is None else getattr(args, name)
                 for name, value in (old.settings if old else DEFAULTS).items()}
     data = training_data(args.data, settings["loss"])
