@@ -24,7 +24,7 @@ def check_available() -> None:
 
 
 def training_curves(path: Path, epochs: list[dict]) -> None:
-    """Loss and test accuracy (without labels: test loss) over the epochs, beside float32's.
+    """Loss and test accuracy (an epoch without labels: test loss) over the epochs, and float32's.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def training_curves(path: Path, epochs: list[dict]) -> None:
     figure = _figure(9, 3.6)
     left, right = figure.subplots(1, 2)
     _curves(left, epochs, "loss", "training loss", 1)
-    if epochs[0]["test_accuracy"] is None:
+    if any(e["test_accuracy"] is None for e in epochs):
         _curves(right, epochs, "test_loss", "test loss", 1)
     else:
         _curves(right, epochs, "test_accuracy", "test accuracy (%)", 100)

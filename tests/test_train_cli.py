@@ -128,6 +128,20 @@ def test_targets_that_are_no_labels(capsys, tmp_path):
     assert "accuracy" not in out
 
 
+@pytest.mark.parametrize("labels", [False, True])
+def test_resuming_with_labels_after_targets_and_the_reverse(capsys, tmp_path, labels):
+    whole = arrays()
+    for name, y in (("labels", whole["y"]), ("targets", np.eye(3)[whole["y"]])):
+        np.savez(tmp_path / f"{name}.npz", x=whole["x"], y=y)
+    names = ("targets", "labels") if labels else ("labels", "targets")
+    train(capsys, tmp_path / f"{names[0]}.npz", tmp_path, "--loss", "mse", "--epochs", "1")
+    status, out, _ = train(capsys, tmp_path / f"{names[1]}.npz", tmp_path, "--epochs", "2",
+                           "--resume", tmp_path / "model.npz")
+    assert status == 0
+    assert [e["test_accuracy"] is None for e in read(tmp_path)["epochs"]] == [labels, not labels]
+    assert "test loss" in out
+
+
 def test_a_file_with_a_test_of_its_own(capsys, tmp_path):
     whole = arrays(60)
     np.savez(tmp_path / "data.npz", x_train=whole["x"][:41], y_train=whole["y"][:41],

@@ -84,7 +84,7 @@ def _phases(epochs: list[dict]) -> list[dict]:
 
 def table(report: dict) -> str:
     """The report for people."""
-    labelled = report["test_accuracy"] is not None
+    labelled = all(e["test_accuracy"] is not None for e in report["epochs"])
     shown = ("loss", "test_accuracy" if labelled else "test_loss")
     head = "accuracy" if labelled else "test loss"
     lines = [f"{' - '.join(map(str, report['sizes']))} on {report['data']}, "
