@@ -55,7 +55,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     if path.exists() and not path.is_file():
         path.write_bytes(buffer.getbuffer())
         return
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike resolve(), it takes links in a circle
     partial = path.with_name(f".{path.name}.partial")
     try:
         with partial.open("wb") as file:

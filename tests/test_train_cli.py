@@ -296,6 +296,15 @@ def test_results_go_to_devices_too(capsys, tmp_path, data):
     assert not os.path.isfile(os.devnull)
 
 
+def test_results_replace_a_link_to_itself(capsys, tmp_path, data):
+    train(capsys, data, tmp_path, "--epochs", "1")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    status, _, err = call(capsys, "infer", tmp_path / "model.npz", "--data", data, "--json",
+                          tmp_path / "circle")
+    assert (status, err) == (0, "")
+    assert json.loads((tmp_path / "circle").read_text())["samples"] == 43
+
+
 def test_ctrl_c(tmp_path, data):
     with subprocess.Popen([sys.executable, "-m", "sw", "train", "--data", str(data), *SMALL,
                            "--epochs", "100000", "-o", str(tmp_path)], stdout=subprocess.PIPE,
