@@ -7,8 +7,12 @@ import numpy as np
 
 from hw.config import Config
 from hw.isa import Opcode, Order
+from sw.compiler.network import perceptron
+from sw.compiler.slots import SlotError
+from sw.nn.parameters import initial
 from sw.runtime import backends
 from sw.runtime.operation import Operation, Request
+from sw.runtime.trainer import Trainer, one_hot
 from tb import fuzz, scoreboard
 from tb.job import Job
 from tb.program import Program, contents
@@ -66,4 +70,24 @@ def planned_layers(cfg: Config, seed: int):
         assert not problems, "\n".join(problems)
 
 
-TESTS = (random_programs, gradient_orders, planned_layers)
+def training(cfg: Config, seed: int):
+    """Two epochs of a network's training, if the accumulator has the slots that it takes."""
+    rng, t = np.random.default_rng(seed), cfg.tile
+    batch, samples, classes = t + 1, 2 * t + 3, 3
+    network = perceptron([t + 2, int(rng.integers(2, 2 * t)), classes])
+    timing = backends.Timing(latency=9, stall=0.1, stall_seed=seed)
+    try:
+        trainer = Trainer(cfg, network, batch=batch, samples=samples, rounding="stochastic",
+                          seed=seed, backend="rtl", timing=timing)
+    except SlotError:
+        return
+    trainer.set_parameters(initial(network, seed))
+    for number in range(2):
+        x = rng.standard_normal((samples, t + 2), np.float32)
+        targets = one_hot(rng.integers(0, classes, samples), classes)
+        epoch = trainer.run_epoch(number, x, targets, learning_rate=0.1, momentum=0.9,
+                                  weight_decay=1e-3)
+        assert epoch.match, epoch.difference
+
+
+TESTS = (random_programs, gradient_orders, planned_layers, training)
