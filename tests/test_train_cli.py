@@ -14,6 +14,8 @@ import pytest
 from hw.isa import PHASES
 from sw import cli
 from sw.commands.epoch import Training
+from sw.commands.report import accuracy, predictions
+from sw.data import Part
 from sw.model import FORMAT, read_model
 from sw.runtime import backends, trainer
 
@@ -492,3 +494,9 @@ def test_other_files_are_no_models(capsys, tmp_path, data):
             assert (status, out) == (2, "")
             assert f"{path} {message}" in err
             assert err.count("\n") == 1
+
+
+def test_nan_is_no_prediction():
+    logits = np.array([[np.nan, 1], [0, 2], [np.inf, 1]], np.float32)
+    assert predictions(logits).tolist() == [-1, 1, 0]
+    assert accuracy(logits, Part(np.zeros((3, 1), np.float32), np.array([0, 1, 0]))) == 2 / 3

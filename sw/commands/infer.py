@@ -9,7 +9,7 @@ import numpy as np
 from hw.config import load
 from hw.generate import add_config_arguments
 from sw.commands.arguments import check_writable
-from sw.commands.report import measures
+from sw.commands.report import measures, predictions
 from sw.compiler.inference import InferencePlan
 from sw.data import inference_data
 from sw.files import UsageError, replacing, write_json
@@ -55,7 +55,7 @@ def run_command(args: argparse.Namespace) -> int:
     if part.y is not None:
         loss, accuracy = measures(logits, part, model.settings["loss"])
     if args.out:
-        results = {"outputs": logits} | ({"predictions": logits.argmax(1)} if classify else {})
+        results = {"outputs": logits} | ({"predictions": predictions(logits)} if classify else {})
         with replacing(Path(args.out)) as file:
             np.savez(file, **results)
     report = {"model": args.model, "data": args.data, "samples": len(part.x), "config": config,

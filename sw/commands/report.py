@@ -19,9 +19,14 @@ def measures(logits: np.ndarray, part: Part, loss: str) -> tuple[float, float | 
     return float(mean), accuracy(logits, part)
 
 
+def predictions(logits: np.ndarray) -> np.ndarray:
+    """Number of each sample's largest output; -1 if one of them is NaN."""
+    return np.where(np.isnan(logits).any(axis=1), -1, logits.argmax(axis=1))
+
+
 def accuracy(logits: np.ndarray, part: Part) -> float | None:
-    """Share of the samples whose largest output is their label's; None without labels."""
-    return float((logits.argmax(axis=1) == part.y).mean()) if part.labelled else None
+    """Share of the samples whose prediction is their label; None without labels."""
+    return float((predictions(logits) == part.y).mean()) if part.labelled else None
 
 
 def report(model: Model, *, data: str, samples: tuple[int, int], backend: str) -> dict:
