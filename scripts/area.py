@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m scripts.area",
                                      description="Cells per MAC, as a Markdown table.")
-    parser.add_argument("--tiles", nargs="+", type=int, default=[4, 8, 16, 32, 64, 128])
+    parser.add_argument("--tiles", nargs="+", type=int, default=[4, 8, 16, 32, 64])
     parser.add_argument("--dot-widths", nargs="+", type=int, default=[1, 2, 4])
     args = parser.parse_args(argv)
     print(f"| T | w | cells per MAC | {' | '.join(BLOCKS)} | cells |")
