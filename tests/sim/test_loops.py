@@ -101,7 +101,7 @@ def test_many_turns(verify):
         with p.loop(170):
             p.address(1, 4, 1)
     many = p.end()
-    with p.loop(1 << 16):
+    with p.loop((1 << 16) + 1):
         pass
     power = p.end()
     with p.loop(0):
@@ -111,7 +111,7 @@ def test_many_turns(verify):
     results = verify(TINY, [p.job(at, latency=1, timeout_cycles=10_000_000)
                             for at in (many, power, skipped)])
     assert [r.registers["INSTRUCTIONS"] for r in results] == \
-        [1 + 40 * (2 + 170 * 2) + 1, 1 + (1 << 16) + 1, 2]
+        [1 + 40 * (2 + 170 * 2) + 1, 1 + (1 << 16) + 1 + 1, 2]
     assert (1 << 16).bit_length() <= DIM_BITS
 
 
