@@ -11,6 +11,7 @@ from sw.compiler.assembler import window
 from tb.program import Program, contents
 
 TINY, EDGE = load("tiny"), load("edge")
+T = TINY.tile
 GEMM = (Function.BIAS, Function.RELU, Function.BIAS_RELU)
 #: Accumulator windows of one tile: every partial sum is spilled.
 NARROW = {"y_window": window(0), "dw_window": window(40)}
@@ -152,8 +153,9 @@ def test_operands_that_are_just_written(verify):
     """The bias and X come from the instructions right before, of either stream, in both ways."""
     p = Program(TINY, 3)
     values, x = p.normal(9, 11), p.room(9, 11, True)
-    w, dy, first, other, square = (p.bfp(*size) for size in (
-        (11, 13), (9, 13), (1, 11), (9, 11), (11, 11)))
+    w, dy = p.bfp(11, 13), p.bfp(9, 13)
+    short, flat, high, wide, tall = (p.bfp(*size) for size in (
+        (1, T), (T, 13), (9, T), (T, 11), (11, T)))
     copies = []
     for fence in (False, True):
         def step(add, *args, fence=fence, **fields):
@@ -174,14 +176,14 @@ def test_operands_that_are_just_written(verify):
         step(p.grad, x, w, y, dx, dw, Order.DW_MAJOR, function=Function.RELU_GRAD, dw_accumulate=1)
         step(p.vector, Function.COLUMN_SUM, total, y=gradient)
         step(p.gemm, x, w, y, bias=gradient)
-        # within the stream, with nothing else to wait for
+        # within the stream, right at the beginning, with nothing else to wait for
         free = {"x_independent": 1, "w_independent": 1}
         row, hidden, total2, dx2 = (p.room(*size, bfp) for *size, bfp in (
             (1, 13, False), (9, 11, True), (9, 13, False), (9, 11, False)))
-        step(p.gemm, first, w, row, **free)
-        step(p.gemm, other, w, total2, bias=row, **free)
-        step(p.gemm, other, square, hidden, **free)
-        step(p.grad, hidden, w, dy, dx2, p.room(11, 13, False), Order.SEQUENTIAL, dw_off=1,
+        step(p.gemm, short, flat, row, **free)
+        step(p.gemm, high, flat, total2, bias=row, **free)
+        step(p.gemm, high, wide, hidden, **free)
+        step(p.grad, hidden, tall, high, dx2, p.room(11, T, False), Order.SEQUENTIAL, dw_off=1,
              function=Function.RELU_GRAD, w_independent=1, dy_independent=1)
         copies.append((bias, gradient, dx, y, dw, total, row, hidden, total2, dx2))
     at = p.end()
@@ -192,20 +194,20 @@ def test_operands_that_are_just_written(verify):
 def test_slots_change_hands(verify):
     """Results, gradients and operands in slots that the instruction before had for others.
 
-    Functions of the other stream keep the vector unit busy, so that epilogues are late.
+    A long function of the other stream keeps the vector unit busy, so that epilogues are late.
     """
     p = Program(TINY, 4)
     free = {f"{name}_independent": 1 for name in ("x", "w", "dy")}
-    values = p.normal(8, 8)
+    values, targets = p.normal(32, 40), p.bfp(32, 40)
     for size, k, step in product((0, 1), (3, 9), (1, -1)):
         x, w, dy, bias = p.bfp(11, k), p.bfp(k, 9), p.bfp(11, 9), p.normal(1, 9)
         places = [window(n << 2 * size, size, size) for n in range(3)]
+        p.vector(Function.SOFTMAX, values, w=targets, y=p.room(32, 40, False), overlap=15, **free)
         for turn in range(12):
             fields = {f"{name}_window": places[(n + step * turn) % 3]
                       for n, name in enumerate(("y", "dw", "e"))}
             fields |= {"overlap": 15, "y_accumulate": turn % 3 == 0, **free}
             if turn % 2:
-                p.vector(Function.EXP, values, y=p.room(8, 8, False), overlap=15, **free)
                 p.grad(x, w, dy, p.normal(11, k), p.room(k, 9, False), list(Order)[turn % 4],
                        bm=1, function=Function.RELU_GRAD, **fields)
             else:

@@ -138,7 +138,10 @@ def test_refusals(verify):
     program(Error.BAD_FIELD, lambda: (nested(p, (0,), p.fence), p.add(Opcode.NEXT)))
     program(Error.NONE, lambda: p.add(Opcode.LOOP, m=0, bm=0))
     program(Error.NONE, lambda: p.add(Opcode.LOOP, m=0, bm=1))  # jumps over a VECTOR
-    program(Error.NONE, lambda: p.add(Opcode.LOOP, m=3, bm=1))  # is not closed before END
+    for code, build in ((Error.BAD_FIELD, lambda: p.add(Opcode.NEXT)),
+                        (Error.NONE, lambda: nested(p, (1,) * LOOP_DEPTH, p.fence))):
+        program(Error.NONE, lambda: p.add(Opcode.LOOP, m=3, bm=1))  # is not closed before END
+        program(code, build)
     program(Error.BAD_ADDRESS, lambda: p.add(Opcode.LOOP, m=0, bm=0xFFFF))  # beyond the region
     for name in ("unused0", "unused1", "unused9"):
         for opcode in (Opcode.LOOP, Opcode.NEXT, Opcode.ADDRESS):
