@@ -77,7 +77,7 @@ def test_registers_of_sgd(registers):
 
 @pytest.mark.parametrize(("cfg", "limits"), [
     (CONFIGS[2], {Function.BIAS_RELU: (19, 5), Function.ADD: (22, 8), Function.SGD: (52, 38)}),
-    (Config(tile=16, acc_kib=64), {Function.BIAS_RELU: (31, 17), Function.SGD: (110, 96)}),
+    (Config(tile=16, acc_kib=64, vector_lanes=16), {Function.BIAS_RELU: (31, 17), Function.SGD: (110, 96)}),
 ], ids=["T4", "T16"])
 def test_clocks(cfg, limits):
     """Clocks from a command to its end, and from the end of one to that of the next."""
@@ -93,7 +93,7 @@ def test_clocks(cfg, limits):
 
 def test_sixteen_lanes():
     """Every function on 16 lanes, one tile each."""
-    cfg = Config(tile=16, acc_kib=256)
+    cfg = Config(tile=16, acc_kib=256, vector_lanes=16)
     bench = Bench(cfg, 2, ready=0.9)
     for function in FUNCTIONS:
         bench.instruction(function, 5, 13, "special")
