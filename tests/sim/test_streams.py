@@ -192,6 +192,20 @@ def test_phases(verify):
     assert none["PHASE_CYCLES_0"] == none["CYCLES_TOTAL"] > 0
 
 
+def test_phases_that_change_while_the_array_works(verify):
+    """No clock and no busy clock is lost or counted twice; the scoreboard adds them up."""
+    p = Program(TINY, 11)
+    x, w = p.bfp(32, 32), p.bfp(32, 8)
+    fields = {"x_window": window(0, 3, 3), "w_window": window(64, 3, 1),
+              "y_window": window(0, 3, 1), "x_independent": 1, "w_independent": 1}
+    for number in range(48):
+        p.gemm(x, w, p.room(32, 8, True), phase=(1, 2, 17)[number % 3], **fields)
+    registers = verify(TINY, [p.job(p.end(), latency=2)])[0].registers
+    busy = [registers[f"PHASE_BUSY_{n}"] for n in (1, 2, 17)]
+    assert sum(busy) == registers["ARRAY_BUSY"] == 48 * 128 * 4
+    assert 3 * registers["ARRAY_BUSY"] > registers["CYCLES_TOTAL"]
+
+
 def test_an_error_lets_the_other_stream_finish(verify):
     """Refused or outside the region, while the other stream works; then all is well."""
     p = Program(TINY, 7)
