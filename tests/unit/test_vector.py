@@ -77,7 +77,8 @@ def test_registers_of_sgd(registers):
 
 @pytest.mark.parametrize(("cfg", "limits"), [
     (CONFIGS[2], {Function.BIAS_RELU: (19, 5), Function.ADD: (22, 8), Function.SGD: (52, 38)}),
-    (Config(tile=16, acc_kib=64, vector_lanes=16), {Function.BIAS_RELU: (31, 17), Function.SGD: (110, 96)}),
+    (Config(tile=16, acc_kib=64, vector_lanes=16),
+     {Function.BIAS_RELU: (31, 17), Function.SGD: (110, 96)}),
 ], ids=["T4", "T16"])
 def test_clocks(cfg, limits):
     """Clocks from a command to its end, and from the end of one to that of the next."""
