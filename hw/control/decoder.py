@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, Config, clog2
+from hw.control.functions import BROADCAST, LOSSES, REDUCING, TWO_OPERANDS, is_one_of
 from hw.isa import FIELDS, INSTRUCTION, Error, Function, Kind, Opcode, Order
 
 
@@ -104,16 +105,13 @@ class Decoder(wiring.Component):
         array = gemm | grad
 
         def function_in(*functions):
-            return Cat(i.function == f.value for f in functions).any()
+            return is_one_of(i.function, *functions)
 
         f = Function
         none = function_in(f.NONE)
         sgd = function_in(f.SGD)
-        losses = function_in(f.SOFTMAX, f.MSE)
-        pairs = function_in(f.ADD, f.SUB, f.MUL, f.RELU_GRAD, f.BIAS, f.BIAS_RELU)
-        reduces = losses | function_in(f.COLUMN_SUM, f.ROW_MEAN, f.ROW_MAX)
         slots_log2 = i.y_window.h_log2 + i.y_window.w_log2
-        operand = (gemm & function_in(f.BIAS, f.BIAS_RELU)) | (grad & function_in(f.RELU_GRAD))
+        operand = (gemm & function_in(*BROADCAST)) | (grad & function_in(f.RELU_GRAD))
         step = cfg.beat_bytes - 1
         unused = [i[name] for name in FIELDS if name.startswith("unused")]
         unused += [i[name].unused for name in FIELDS if name.endswith("_window")]
@@ -132,13 +130,14 @@ class Decoder(wiring.Component):
             grad & ~i.dw_off & self._acc_window_bad(i.dw_window),
             operand & self._acc_window_bad(i.e_window),
             operand & (i.e_window.h_log2 + i.e_window.w_log2 > 2),
-            gemm & ~(none | function_in(f.RELU, f.BIAS, f.BIAS_RELU)),
+            gemm & ~(none | function_in(f.RELU, *BROADCAST)),
             grad & ~(none | (function_in(f.RELU_GRAD) & ~i.y_off)),
             convert & ~none,
             vector & (none | (i.function > max(v.value for v in Function))),
             vector & (i.y_accumulate | i.dw_accumulate | i.dw_bfp),
-            vector & (slots_log2 < Mux(reduces | sgd, 2, pairs)),
-            vector & ((sgd & ~i.w_fp32) | (losses & i.y_off & i.dw_off)),
+            vector & (slots_log2 < Mux(function_in(*REDUCING) | sgd, 2,
+                                       function_in(*TWO_OPERANDS))),
+            vector & ((sgd & ~i.w_fp32) | (function_in(*LOSSES) & i.y_off & i.dw_off)),
         ]
         bad_operation = Signal()
         bad_any = Signal()

@@ -7,6 +7,14 @@ from amaranth.lib.wiring import In, Out
 from hw.config import DIM_BITS, OFFSET_BITS, Config
 from hw.control.address import TileAddress
 from hw.control.commands import Destination, Source
+from hw.control.functions import (
+    BROADCAST,
+    LOSSES,
+    REDUCING,
+    ROWS,
+    TWO_OPERANDS,
+    is_one_of,
+)
 from hw.control.numbers import LOW_BITS, NUMBER_BITS, Fence, age
 from hw.control.queued import queued_load, queued_store, queued_vector
 from hw.control.vector_walker import VectorWalker
@@ -17,16 +25,6 @@ QUEUES = ("load", "vector", "store")
 EVENTS = ("load_done", "vector_done", "store_read", "store_done")
 #: Most sets of slots, as a power of two.
 SETS_LOG2 = 3
-
-LOSSES = (Function.SOFTMAX, Function.MSE)
-ROWS = (Function.ROW_MEAN, Function.ROW_MAX)
-#: Functions with state, in set 0.
-REDUCING = (Function.COLUMN_SUM, *ROWS, *LOSSES)
-#: W is one row of tiles.
-BROADCAST = (Function.BIAS, Function.BIAS_RELU)
-#: Functions with an operand W (SOFTMAX in its last turn only).
-TWO_OPERANDS = (Function.ADD, Function.SUB, Function.MUL, Function.RELU_GRAD, *BROADCAST,
-                *LOSSES, Function.SGD)
 
 
 class Step(enum.Enum, shape=unsigned(3)):
@@ -96,9 +94,6 @@ class VectorSequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += i.eq(self.instr)
 
-        def is_one_of(*functions):
-            return Cat(i.function == f.value for f in functions).any()
-
         convert = Signal()
         column_sum = Signal()
         to_column = Signal()  # Y is a column of tiles
@@ -110,10 +105,10 @@ class VectorSequencer(wiring.Component):
         use_w = Signal()
         m.d.comb += [
             convert.eq(i.opcode == Opcode.CONVERT.value),
-            column_sum.eq(is_one_of(Function.COLUMN_SUM)), to_column.eq(is_one_of(*ROWS)),
-            loss.eq(is_one_of(*LOSSES)), softmax.eq(is_one_of(Function.SOFTMAX)),
-            sgd.eq(is_one_of(Function.SGD)), broadcast.eq(is_one_of(*BROADCAST)),
-            reducing.eq(is_one_of(*REDUCING)), use_w.eq(is_one_of(*TWO_OPERANDS)),
+            *(s.eq(is_one_of(i.function, *functions)) for s, functions in (
+                (column_sum, [Function.COLUMN_SUM]), (to_column, ROWS), (loss, LOSSES),
+                (softmax, [Function.SOFTMAX]), (sgd, [Function.SGD]), (broadcast, BROADCAST),
+                (reducing, REDUCING), (use_w, TWO_OPERANDS))),
             walker.by_columns.eq(column_sum), walker.turns.eq(softmax),
         ]
 
