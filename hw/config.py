@@ -11,9 +11,11 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 #: Version of the hardware/software contract (tile image, instructions, registers); hashed.
-CONTRACT = 2
+CONTRACT = 3
 #: Bits of a matrix dimension in elements: M, N and K are 1 .. 2**DIM_BITS - 1.
 DIM_BITS = 20
+#: Most requests in a batch, and most entries of the request ring.
+MAX_REQUESTS = 128
 #: Bits of a byte offset inside a context's DRAM region.
 OFFSET_BITS = 32
 
@@ -233,6 +235,16 @@ class Config:
     def image_bytes(self, bfp: bool) -> int:
         """Bytes of a BFP or FP32 tile image."""
         return self.bfp_bytes if bfp else self.fp32_bytes
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry of the request and completion rings: 16, or a beat if that is more."""
+        return max(16, self.beat_bytes)
+
+    def image_beats(self, bfp: bool, rows: int) -> int:
+        """Beats of a tile image that are transferred if its first `rows` rows are valid."""
+        row_bits = self.tile * (self.container if bfp else 32)
+        return self.exp_beats * bfp + _ceil_div(rows * row_bits, self.axi_width)
 
     @property
     def hash(self) -> int:

@@ -79,6 +79,7 @@ class Kind(enum.Enum, shape=unsigned(4)):
     STATE = 9  #: Optimizer state: FP32 master weights and momentum.
     TARGET = 10  #: Targets of the loss.
     LOSS = 11  #: Losses.
+    REQUEST = 12  #: Request descriptors and completions.
 
 
 class Error(enum.Enum, shape=unsigned(8)):
@@ -91,6 +92,23 @@ class Error(enum.Enum, shape=unsigned(8)):
     BAD_ADDRESS = 4  #: An access would leave the region; offset of the tile image or instruction.
     READ_ERROR = 5  #: The memory answered a read with an error; offset of the image being read.
     WRITE_ERROR = 6  #: The memory answered a write with an error; offset of the burst.
+    BAD_WINDOW = 7  #: A window reaches outside the context's slots; offset of the instruction.
+
+
+class XSource(enum.Enum, shape=unsigned(2)):
+    """Where a GEMM finds X."""
+
+    DRAM = 0  #: Tile images at x_addr.
+    CHIP = 1  #: All of X is in x_window already, written there by an earlier GEMM's Y.
+    REQUEST = 2  #: All of X is in x_window already: the inputs of the running batch of requests.
+
+
+class YTarget(enum.Enum, shape=unsigned(2)):
+    """Where a GEMM leaves Y."""
+
+    DRAM = 0  #: Tile images at y_addr.
+    CHIP = 1  #: BFP tiles in the scratchpad window dw_window.
+    ACC = 2  #: FP32 tiles in y_window; the requests' outputs are taken from there.
 
 
 #: Direct-mapped window of tile slots: tile (i, j) lives in slot
@@ -120,7 +138,10 @@ FIELDS = {
     "config_hash": (32, "CONFIG_HASH of the configuration that the program is for"),
     "m": (DIM_BITS, "M: rows of X, Y, dY, dX (LOOP: turns)"),
     "phase": (5, "phase under which clocks are counted from here on"),
-    "unused1": (27 - DIM_BITS, "zero"),
+    "x_source": (2, "GEMM: where X is (XSource)"),
+    "y_target": (2, "GEMM: where Y goes (YTarget)"),
+    "run_m": (1, "M is not `m` but the rows of the running batch of requests"),
+    "unused1": (22 - DIM_BITS, "zero"),
     "n": (DIM_BITS, "N: columns of W, Y, dY, dW (CONVERT, VECTOR: columns of X and Y)"),
     "overlap": (4, "latest instructions of the other stream before this one that may be unfinished "
                    "when it starts"),
@@ -156,7 +177,7 @@ FIELDS = {
     "dy_window": (WINDOW, "scratchpad window of dY (interleaved: row panel, loaded by dX)"),
     "dy2_window": (WINDOW, "interleaved: scratchpad window of dY's column panel, loaded by dW"),
     "y_window": (WINDOW, "accumulator window of Y (dX); staging slots in CONVERT and VECTOR"),
-    "dw_window": (WINDOW, "accumulator window of dW"),
+    "dw_window": (WINDOW, "accumulator window of dW (y_target CHIP: scratchpad window of Y)"),
     "y_row0": (DIM_BITS, "stochastic rounding: global row of Y's (dX's) first element"),
     "unused6": (32 - DIM_BITS, "zero"),
     "y_col0": (DIM_BITS, "stochastic rounding: global column of Y's (dX's) first element"),
@@ -173,7 +194,9 @@ FIELDS = {
     "y_reg": (4, "the same of y_addr"),
     "dw_reg": (4, "the same of dw_addr"),
     "salt_reg": (4, "address register that is added to salt"),
-    "unused4": (8, "zero"),
+    "w_keep": (4, "GEMM: not 0: tiles of W that a GEMM with the same number has loaded are found "
+                   "again"),
+    "unused4": (4, "zero"),
 }
 
 INSTRUCTION = data.StructLayout({name: shape for name, (shape, _) in FIELDS.items()})

@@ -11,26 +11,36 @@ from hw.config import DIM_BITS, OFFSET_BITS, Config
 from hw.isa import Function, Kind
 
 
+class ContextId(enum.Enum, shape=unsigned(1)):
+    """The contexts; also their AXI IDs, and their index in every pair of ports."""
+
+    TRAINING = 0
+    INFERENCE = 1
+
+
 class Destination(enum.Enum, shape=unsigned(2)):
     """Where a load puts a tile image."""
 
     SPAD = 0  #: BFP image to a scratchpad slot.
     ACC = 1  #: FP32 image, or BFP image converted to FP32, to an accumulator slot.
     PROGRAM = 2  #: One instruction (INSTRUCTION_BYTES) to the decoder.
+    DESCRIPTOR = 3  #: One request descriptor (`Config.entry_bytes`) to the request unit.
 
 
-class Source(enum.Enum, shape=unsigned(1)):
+class Source(enum.Enum, shape=unsigned(2)):
     """Stream of commands; each has its own numbers (docs/architecture.md, "Ordering")."""
 
     ARRAY = 0  #: GEMM and GRAD, with their epilogues.
     VECTOR = 1  #: VECTOR and CONVERT.
+    REQUEST = 2  #: The request unit: descriptors, gathers, scatters, completions.
 
 
 def load_command(cfg: Config) -> data.StructLayout:
-    """Read one tile image (or instruction) from DRAM.
+    """Read one tile image (or instruction, or descriptor) from DRAM.
 
-    Rows at or beyond `rows` and columns at or beyond `cols` are written as zero, whatever DRAM
-    holds.
+    Only the beats that hold the exponents and the first `rows` rows are read. Rows at or beyond
+    `rows` and columns at or beyond `cols` are written as zero, whatever DRAM holds. A gather (SPAD
+    only) writes row r of the image, r < `rows`, to row `row` of slot `slot` + r, and nothing else.
     """
     return data.StructLayout({
         "source": Source,
@@ -39,6 +49,8 @@ def load_command(cfg: Config) -> data.StructLayout:
         "fp32": 1,                   # FP32 image (ACC only); else BFP
         "row_exp": 1,                # BFP: exponent byte r for row r; else byte 0 for all rows
         "slot": max(cfg.spad_slot_bits, cfg.acc_slot_bits),
+        "gather": 1,
+        "row": cfg.row_bits,
         "rows": cfg.count_bits,      # valid rows, 1 .. T
         "cols": cfg.count_bits,      # valid columns, 1 .. T
         "addr": OFFSET_BITS,         # byte offset in the region, a multiple of a beat
@@ -52,6 +64,7 @@ def exec_command(cfg: Config) -> data.StructLayout:
     columns, if `b_col`) become the rows 0 .. T-1 of the array.
     """
     return data.StructLayout({
+        "context": ContextId,
         "a_slot": cfg.spad_slot_bits,
         "a_col": 1,
         "b_slot": cfg.spad_slot_bits,
@@ -64,13 +77,19 @@ def exec_command(cfg: Config) -> data.StructLayout:
 
 
 def store_command(cfg: Config) -> data.StructLayout:
-    """Write one accumulator tile to DRAM as an FP32 or BFP image.
+    """Write one accumulator tile to DRAM as an FP32 or BFP image, or to the scratchpad.
 
-    Elements at or beyond `rows` and `cols` count as +0.
+    Elements at or beyond `rows` and `cols` count as +0. Only the beats that hold the exponents and
+    the first `rows` rows are written. A scatter (DRAM only) takes row r of the image from row `row`
+    of slot `slot` + r. With `spad` the first `rows` rows of the BFP tile go to slot `spad_slot`.
     """
     return data.StructLayout({
         "source": Source,
         "slot": cfg.acc_slot_bits,
+        "scatter": 1,
+        "row": cfg.row_bits,
+        "spad": 1,
+        "spad_slot": cfg.spad_slot_bits,
         "kind": Kind,                # counter that the bytes go to
         "bfp": 1,                    # BFP image; else FP32
         "row_exp": 1,                # BFP: one exponent per row; else one for the tile
