@@ -13,7 +13,7 @@ from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiBus, AxiSlave
 
 from hw.config import Config
-from hw.regs import OFFSETS, REGISTERS
+from hw.regs import CONTEXT_REGISTERS, OFFSETS, REGISTERS
 from tb.axi_lite import AxiLite
 from tb.axi_rules import Rules
 from tb.job import CHANNELS, Job, Result
@@ -178,7 +178,7 @@ class Bench:
                                  f"ERROR_CODE {error}") from None
         cycles = round((get_sim_time("ns") - self._began) / PERIOD)
         outstanding = self.rules.outstanding
-        registers = {r.name: await self.read(r.name) for r in REGISTERS if r.access != "wo"}
+        registers = {r.name: await self.read(r.name) for r in CONTEXT_REGISTERS if r.access != "wo"}
         await self.write("IRQ_STATUS", registers["IRQ_STATUS"])
         self._results.append(Result(memory=self.memory.contents, registers=registers,
                                     cycles=cycles, protocol_errors=[], outstanding=outstanding))

@@ -28,6 +28,13 @@ module axi_memory #(
   output reg [6:0] errors,    // sticky, see `report`
   output wire busy,           // a burst is not yet fully answered
 
+  input wire poke,            // write 16 bytes at byte `poke_address` of the contents
+  input wire [31:0] poke_address,
+  input wire [127:0] poke_data,
+  input wire peek,            // read 16 bytes at byte `peek_address`
+  input wire [31:0] peek_address,
+  output reg [127:0] peek_data, // from the next clock on
+
   input wire [0:0] awid,
   input wire [ADDR-1:0] awaddr,
   input wire [7:0] awlen,
@@ -139,6 +146,15 @@ module axi_memory #(
       fd = $fopen($sformatf("%0d.out", job), "wb");
       for (i = 0; i < size >> SHIFT; i = i + 1) $fwrite(fd, "%u", mem[i]);
       $fclose(fd);
+    end
+
+    for (i = 0; poke && i < 16; i = i + 1) begin
+      at = 64'(poke_address) + 64'(i);
+      mem[at[LOG2_BYTES-1:SHIFT]][8*(i % BYTES) +: 8] = poke_data[8*i +: 8];
+    end
+    for (i = 0; peek && i < 16; i = i + 1) begin
+      at = 64'(peek_address) + 64'(i);
+      peek_data[8*i +: 8] <= mem[at[LOG2_BYTES-1:SHIFT]][8*(i % BYTES) +: 8];
     end
 
     now = now + 1;

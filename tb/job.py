@@ -1,6 +1,6 @@
 """Jobs for the simulated NPU and what comes back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -20,6 +20,95 @@ PROTOCOL_ERRORS = (
 
 
 @dataclass(kw_only=True)
+class Host:
+    """What the host does during a job, at given clocks, in Verilog (tb/host.sv).
+
+    The job ends when all of it has been done, all requests are completed and both contexts are
+    idle. Every interrupt is acknowledged at once.
+
+    Parameters
+    ----------
+    writes : list of (clock, register, value)
+        Register writes, in ascending order of clocks.
+    requests : list of (clock, input, output, tag)
+        Requests, posted at their clock or as soon after as there is space in the ring.
+    ring, completions : int
+        Byte addresses of the rings, counted from the memory's base, which must be 0.
+    ring_log2 : int
+        log2 of their entries.
+    epochs : int
+        Times that training's program is started at most while requests remain; the first start is
+        one of `writes`.
+    trace : int
+        Clocks whose unit activity is logged.
+    bucket : int
+        Clocks over which unit activity is summed; 0 is never.
+    """
+
+    writes: list[tuple[int, str, int]] = field(default_factory=list)
+    requests: list[tuple[int, int, int, int]] = field(default_factory=list)
+    ring: int = 0
+    completions: int = 0
+    ring_log2: int = 0
+    epochs: int = 1
+    trace: int = 0
+    bucket: int = 0
+
+
+#: First letters of the log's lines, in the order of `HostLog`'s attributes.
+_LETTERS = "DCBEFXPTU"
+
+
+@dataclass(kw_only=True)
+class HostLog:
+    """What the host saw; clocks count from its start.
+
+    Attributes
+    ----------
+    doorbells : int array (n, 2)
+        Clock, requests posted so far.
+    completions : int array (n, 5)
+        Clock, tag, status, latency, service: as in the completion ring, in order.
+    acks : int array (n, 2)
+        Clock, address: acknowledged writes of inference.
+    ended : int array (n, 1)
+        Clocks in which the end of training's program was seen.
+    failed : int array (n, 2)
+        Clock, context that an error stopped.
+    refused : int array (n, 1)
+        Clocks in which a refused doorbell was seen.
+    served : int array (1, 2)
+        Clock, training's OPERATIONS (low 32 bits), when all requests were completed.
+    trace : int array (n, 2)
+        Clock, activity from then on: bit 2 * unit + context.
+    use : int array (n, 11)
+        Clock, then clocks of each bit of `activity` in the bucket that ends there.
+    """
+
+    doorbells: np.ndarray
+    completions: np.ndarray
+    acks: np.ndarray
+    ended: np.ndarray
+    failed: np.ndarray
+    refused: np.ndarray
+    served: np.ndarray
+    trace: np.ndarray
+    use: np.ndarray
+
+    @classmethod
+    def read(cls, path) -> "HostLog":
+        """Parse a log of tb/host.sv."""
+        rows: dict[str, list[list[int]]] = {letter: [] for letter in _LETTERS}
+        for line in path.read_text().splitlines():
+            letter, *words = line.split()
+            rows[letter].append([int(w, 16 if letter == "T" and i else 10)
+                                 for i, w in enumerate(words)])
+        widths = (2, 5, 2, 1, 2, 1, 2, 2, 11)
+        return cls(**{f.name: np.array(rows[letter], np.int64).reshape(-1, width)
+                      for f, letter, width in zip(fields(cls), _LETTERS, widths, strict=True)})
+
+
+@dataclass(kw_only=True)
 class Job:
     """One run of a program: memory, registers, and how the memory behaves.
 
@@ -31,6 +120,11 @@ class Job:
     registers : dict
         Register name -> value, written in this order before START; names as in `hw.regs`. If
         IRQ_ENABLE is not among them, it is set to all ones.
+    prefix : str
+        "INFERENCE_": the program runs in the inference context; registers that both contexts have
+        are the inference context's, here and in the result.
+    host : Host, optional
+        What the host does, instead of START: nothing else starts anything.
     base : int
         Byte address of `memory[0]`.
     latency : int
@@ -57,6 +151,8 @@ class Job:
 
     memory: np.ndarray | bytes | None
     registers: dict[str, int] = field(default_factory=dict)
+    prefix: str = ""
+    host: Host | None = None
     base: int = 0
     latency: int = 20
     bytes_per_cycle: int = 0
@@ -108,8 +204,10 @@ class Result:
     ----------
     memory : uint8 array, as long as the job's
     registers : dict
-        Every readable register and counter by name, read after the interrupt and before it is
-        acknowledged.
+        Every readable register and counter of the context by name (with a host: of both contexts
+        and the shared ones), read after the interrupt and before it is acknowledged.
+    log : HostLog or None
+        With a host.
     cycles : int
         Clocks from the write of START to the interrupt (with `stop_after`: until idle; with
         `reset_after`: until the reset).
@@ -121,6 +219,7 @@ class Result:
 
     memory: np.ndarray
     registers: dict[str, int]
+    log: HostLog | None
     cycles: int
     protocol_errors: list[str]
     outstanding: bool

@@ -1,5 +1,6 @@
 // Top of the long runs: the NPU on a behavioural memory. Registers, memory settings, clock and reset
-// are driven from Python; nothing else is, so that no Python runs while the NPU works.
+// are driven from Python; nothing else is, so that no Python runs while the NPU works. While `go` is
+// high the registers belong to the host, which is Verilog too.
 module npu_tb #(
   parameter DATA = 128,
   parameter ADDR = 40,
@@ -24,7 +25,17 @@ module npu_tb #(
   output wire [6:0] errors,
   output wire busy,
 
-  input wire [11:0] s_axil_awaddr,
+  input wire go,
+  input wire [31:0] epochs,
+  input wire [31:0] ring,
+  input wire [31:0] completions,
+  input wire [31:0] entry,
+  input wire [3:0] ring_log2,
+  input wire [31:0] trace,
+  input wire [31:0] bucket,
+  output wire done,
+
+  input wire [13:0] s_axil_awaddr,
   input wire [2:0] s_axil_awprot,
   input wire s_axil_awvalid,
   output wire s_axil_awready,
@@ -35,7 +46,7 @@ module npu_tb #(
   output wire [1:0] s_axil_bresp,
   output wire s_axil_bvalid,
   input wire s_axil_bready,
-  input wire [11:0] s_axil_araddr,
+  input wire [13:0] s_axil_araddr,
   input wire [2:0] s_axil_arprot,
   input wire s_axil_arvalid,
   output wire s_axil_arready,
@@ -59,14 +70,22 @@ module npu_tb #(
   reg [63:0] seed_q;
   reg [63:0] read_error_q;
   reg [63:0] write_error_q;
-  reg [11:0] s_axil_awaddr_q;
+  reg go_q;
+  reg [31:0] epochs_q;
+  reg [31:0] ring_q;
+  reg [31:0] completions_q;
+  reg [31:0] entry_q;
+  reg [3:0] ring_log2_q;
+  reg [31:0] trace_q;
+  reg [31:0] bucket_q;
+  reg [13:0] s_axil_awaddr_q;
   reg [2:0] s_axil_awprot_q;
   reg s_axil_awvalid_q;
   reg [31:0] s_axil_wdata_q;
   reg [3:0] s_axil_wstrb_q;
   reg s_axil_wvalid_q;
   reg s_axil_bready_q;
-  reg [11:0] s_axil_araddr_q;
+  reg [13:0] s_axil_araddr_q;
   reg [2:0] s_axil_arprot_q;
   reg s_axil_arvalid_q;
   reg s_axil_rready_q;
@@ -90,6 +109,14 @@ module npu_tb #(
     seed_q <= seed;
     read_error_q <= read_error;
     write_error_q <= write_error;
+    go_q <= go;
+    epochs_q <= epochs;
+    ring_q <= ring;
+    completions_q <= completions;
+    entry_q <= entry;
+    ring_log2_q <= ring_log2;
+    trace_q <= trace;
+    bucket_q <= bucket;
     s_axil_awaddr_q <= s_axil_awaddr;
     s_axil_awprot_q <= s_axil_awprot;
     s_axil_awvalid_q <= s_axil_awvalid && !s_axil_awready;
@@ -145,17 +172,48 @@ module npu_tb #(
   wire rvalid;
   wire rready;
 
+  wire [9:0] activity;
+  wire poke;
+  wire [31:0] poke_address;
+  wire [127:0] poke_data;
+  wire peek;
+  wire [31:0] peek_address;
+  wire [127:0] peek_data;
+  wire [13:0] host_awaddr;
+  wire host_awvalid;
+  wire [31:0] host_wdata;
+  wire host_wvalid;
+  wire host_bready;
+  wire [13:0] host_araddr;
+  wire host_arvalid;
+  wire host_rready;
+
+  host #(.ADDR(ADDR)) host (
+    .clk(clk), .rst(rst_q), .job(job_q), .go(go_q), .done(done), .epochs(epochs_q), .ring(ring_q),
+    .completions(completions_q), .entry(entry_q), .ring_log2(ring_log2_q), .trace(trace_q),
+    .bucket(bucket_q), .irq(irq), .activity(activity), .poke(poke), .poke_address(poke_address),
+    .poke_data(poke_data), .peek(peek), .peek_address(peek_address), .peek_data(peek_data),
+    .awaddr(host_awaddr), .awvalid(host_awvalid), .awready(npu_awready), .wdata(host_wdata),
+    .wvalid(host_wvalid), .wready(npu_wready), .bvalid(npu_bvalid), .bready(host_bready),
+    .araddr(host_araddr), .arvalid(host_arvalid), .arready(npu_arready), .rdata(s_axil_rdata),
+    .rvalid(npu_rvalid), .rready(host_rready), .m_awid(awid), .m_awaddr(awaddr),
+    .m_awvalid(awvalid), .m_awready(awready), .m_bid(bid), .m_bvalid(bvalid), .m_bready(bready)
+  );
+
   npu npu (
     .clk(clk), .rst(rst_q), .irq(irq),
-    .s_axil_awaddr(s_axil_awaddr_q), .s_axil_awprot(s_axil_awprot_q),
-    .s_axil_awvalid(s_axil_awvalid_q), .s_axil_awready(npu_awready),
-    .s_axil_wdata(s_axil_wdata_q), .s_axil_wstrb(s_axil_wstrb_q), .s_axil_wvalid(s_axil_wvalid_q),
+    .activity(activity),
+    .s_axil_awaddr(go_q ? host_awaddr : s_axil_awaddr_q), .s_axil_awprot(s_axil_awprot_q),
+    .s_axil_awvalid(go_q ? host_awvalid : s_axil_awvalid_q), .s_axil_awready(npu_awready),
+    .s_axil_wdata(go_q ? host_wdata : s_axil_wdata_q),
+    .s_axil_wstrb(go_q ? 4'hF : s_axil_wstrb_q),
+    .s_axil_wvalid(go_q ? host_wvalid : s_axil_wvalid_q),
     .s_axil_wready(npu_wready), .s_axil_bresp(s_axil_bresp), .s_axil_bvalid(npu_bvalid),
-    .s_axil_bready(s_axil_bready_q), .s_axil_araddr(s_axil_araddr_q),
-    .s_axil_arprot(s_axil_arprot_q),
-    .s_axil_arvalid(s_axil_arvalid_q), .s_axil_arready(npu_arready),
+    .s_axil_bready(go_q ? host_bready : s_axil_bready_q),
+    .s_axil_araddr(go_q ? host_araddr : s_axil_araddr_q), .s_axil_arprot(s_axil_arprot_q),
+    .s_axil_arvalid(go_q ? host_arvalid : s_axil_arvalid_q), .s_axil_arready(npu_arready),
     .s_axil_rdata(s_axil_rdata), .s_axil_rresp(s_axil_rresp), .s_axil_rvalid(npu_rvalid),
-    .s_axil_rready(s_axil_rready_q), .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen),
+    .s_axil_rready(go_q ? host_rready : s_axil_rready_q), .m_axi_awid(awid), .m_axi_awaddr(awaddr), .m_axi_awlen(awlen),
     .m_axi_awsize(awsize), .m_axi_awburst(awburst), .m_axi_awlock(awlock),
     .m_axi_awcache(awcache), .m_axi_awprot(awprot), .m_axi_awvalid(awvalid),
     .m_axi_awready(awready), .m_axi_wdata(wdata), .m_axi_wstrb(wstrb), .m_axi_wlast(wlast),
@@ -172,7 +230,8 @@ module npu_tb #(
     .job(job_q), .load(load_q), .dump(dump_q), .base(base_q), .size(size_q), .latency(latency_q),
     .bytes_per_cycle(bytes_per_cycle_q), .max_outstanding(max_outstanding_q), .stall(stall_q),
     .seed(seed_q), .read_error(read_error_q), .write_error(write_error_q), .errors(errors),
-    .busy(busy), .awid(awid), .awaddr(awaddr), .awlen(awlen), .awsize(awsize), .awburst(awburst),
+    .busy(busy), .poke(poke), .poke_address(poke_address), .poke_data(poke_data), .peek(peek),
+    .peek_address(peek_address), .peek_data(peek_data), .awid(awid), .awaddr(awaddr), .awlen(awlen), .awsize(awsize), .awburst(awburst),
     .awvalid(awvalid), .awready(awready), .wdata(wdata), .wstrb(wstrb), .wlast(wlast),
     .wvalid(wvalid), .wready(wready), .bid(bid), .bresp(bresp), .bvalid(bvalid), .bready(bready),
     .arid(arid), .araddr(araddr), .arlen(arlen), .arsize(arsize), .arburst(arburst),

@@ -22,13 +22,13 @@ import numpy as np
 
 from hw.config import Config
 from hw.regs import OFFSETS
-from tb.job import PROTOCOL_ERRORS, Job, Result
+from tb.job import PROTOCOL_ERRORS, Host, HostLog, Job, Result
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 TB = ROOT / "tb"
 #: Top modules and their files: the NPU on the memory, the NPU alone, the memory alone.
-TOPS = {"npu_tb": ("npu_tb.sv", "axi_memory.sv", "npu.v"), "npu": ("npu.v",),
+TOPS = {"npu_tb": ("npu_tb.sv", "host.sv", "axi_memory.sv", "npu.v"), "npu": ("npu.v",),
         "axi_memory": ("axi_memory.sv",)}
 #: log2 of the bytes of `npu_tb`'s memory.
 LOG2_BYTES = 26
@@ -225,6 +225,13 @@ def run_cocotb(directory: Path, test_module: str, run_directory: Path, top: str 
             raise RuntimeError(f"{failed} of {total} tests failed")
 
 
+def _host_ports(cfg: Config, host: Host | None) -> dict[str, int] | None:
+    """Values of the inputs of `host` that describe what it does."""
+    return host and {"epochs": host.epochs, "ring": host.ring, "completions": host.completions,
+                     "ring_log2": host.ring_log2, "entry": cfg.entry_bytes, "trace": host.trace,
+                     "bucket": host.bucket}
+
+
 def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[Result]:
     """Run `jobs` one after the other in one simulator process.
 
@@ -245,7 +252,8 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
     """
     described, sizes = [], []
     for job in jobs:
-        for name in job.registers:
+        names = [*job.registers, *((name for _, name, _ in job.host.writes) if job.host else ())]
+        for name in names:
             if name not in OFFSETS:
                 raise ValueError(f"unknown register {name!r}")
         ports = {}
@@ -259,7 +267,8 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
             if not sizes:
                 raise ValueError("the first job must bring its memory")
             sizes.append(sizes[-1])
-        described.append({"ports": ports, "registers": job.registers,
+        described.append({"ports": ports, "registers": job.registers, "prefix": job.prefix,
+                          "host": _host_ports(cfg, job.host),
                           "stop_after": job.stop_after, "reset_after": job.reset_after,
                           "timeout_cycles": job.timeout_cycles})
     directory = build(cfg, source=source)
@@ -273,6 +282,12 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
                 image = np.zeros(size, np.uint8)
                 image[:len(job.memory)] = np.frombuffer(job.memory, np.uint8)
                 image.reshape(-1, cfg.beat_bytes)[:, ::-1].tofile(run / f"{number}.in")
+            if job.host:
+                (run / f"{number}.writes").write_text("".join(
+                    f"{clock} {OFFSETS[name]:x} {value:x}\n"
+                    for clock, name, value in job.host.writes))
+                (run / f"{number}.requests").write_text("".join(
+                    "{} {:x} {:x} {:x}\n".format(*request) for request in job.host.requests))
         (run / "jobs.json").write_text(json.dumps(described))
         run_cocotb(directory, "tb.host", run)
         answers = json.loads((run / "results.json").read_text())
@@ -284,7 +299,9 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
             length = length if job.memory is None else len(job.memory)
             results.append(Result(
                 memory=np.fromfile(run / f"{number}.out", np.uint8)[:length],
-                registers=answer["registers"], cycles=answer["cycles"],
+                registers=answer["registers"],
+                log=HostLog.read(run / f"{number}.log") if job.host else None,
+                cycles=answer["cycles"],
                 protocol_errors=[text for bit, text in enumerate(PROTOCOL_ERRORS)
                                  if answer["errors"] >> bit & 1],
                 outstanding=answer["outstanding"]))
