@@ -31,14 +31,14 @@ def training_curves(path: Path, epochs: list[dict]) -> None:
     epochs : list of dict
         Those of a report: epoch, loss, test_loss, test_accuracy, and the same with float32_.
     """
-    figure = _figure(9, 3.6)
+    figure = new_figure(9, 3.6)
     left, right = figure.subplots(1, 2)
     _curves(left, epochs, "loss", "training loss", 1)
     if any(e["test_accuracy"] is None for e in epochs):
         _curves(right, epochs, "test_loss", "test loss", 1)
     else:
         _curves(right, epochs, "test_accuracy", "test accuracy (%)", 100)
-    _save(figure, path)
+    save(figure, path)
 
 
 def phase_cycles(path: Path, phases: list[dict]) -> None:
@@ -54,7 +54,7 @@ def phase_cycles(path: Path, phases: list[dict]) -> None:
 
     layers = list(dict.fromkeys(p["layer"] or p["phase"] for p in phases))
     height = dict.fromkeys(layers, 0)
-    figure = _figure(6.4, 4)
+    figure = new_figure(6.4, 4)
     axes = figure.subplots()
     for p in phases:
         colour, layer = PHASE_COLOURS.get(p["phase"], GREY), p["layer"] or p["phase"]
@@ -72,7 +72,7 @@ def phase_cycles(path: Path, phases: list[dict]) -> None:
     keys = [Patch(facecolor=PHASE_COLOURS.get(name, GREY), label=name) for name in names]
     keys.append(Patch(facecolor="#BBBBBB", edgecolor="white", hatch="////", label="array idle"))
     axes.legend(handles=keys, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def accuracy_by_width(path: Path, widths: list[int], accuracies: list[list[float]],
@@ -88,7 +88,7 @@ def accuracy_by_width(path: Path, widths: list[int], accuracies: list[list[float
     float32 : list of float
         Those of the same runs in float32.
     """
-    figure = _figure(6, 4)
+    figure = new_figure(6, 4)
     axes = figure.subplots()
     mean = 100 * sum(float32) / len(float32)
     axes.axhline(mean, color=ORANGE, linestyle="--", label="float32, mean")
@@ -104,10 +104,11 @@ def accuracy_by_width(path: Path, widths: list[int], accuracies: list[list[float
     axes.set_ylabel("test accuracy (%)")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _figure(width: float, height: float):
+def new_figure(width: float, height: float):
+    """A figure of so many inches."""
     check_available()
     from matplotlib.figure import Figure
 
@@ -130,6 +131,7 @@ def _curves(axes, epochs: list[dict], key: str, label: str, factor: float):
     axes.legend(frameon=False)
 
 
-def _save(figure, path: Path):
+def save(figure, path: Path):
+    """Write a figure as PNG."""
     with replacing(path) as file:
         figure.savefig(file, format="png", dpi=DOTS_PER_INCH)

@@ -1,0 +1,55 @@
+"""Figures of serving runs, as PNG."""
+
+from pathlib import Path
+
+import numpy as np
+
+from hw.regs import UNITS
+from sw.figures import BLUE, GREY, ORANGE, new_figure, save
+from sw.runtime.colocation import Comparison
+from sw.runtime.server import Served
+
+
+def latencies(path: Path, result: Comparison) -> None:
+    """Distributions of latency and service time, with training on and off."""
+    figure = new_figure(9, 3.8)
+    for axes, name in zip(figure.subplots(1, 2), ("latency", "service"), strict=True):
+        for run, label, colour, style in ((result.off, "training off", GREY, "--"),
+                                          (result.on, "training on", BLUE, "-")):
+            values = np.sort(getattr(run, name))
+            above = 1 - np.arange(len(values)) / len(values)
+            axes.step(values, above, where="post", color=colour, linestyle=style, label=label)
+        axes.set_yscale("log")
+        axes.set_xlabel(f"{name} (clocks)")
+        axes.set_ylabel("requests that take longer")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    save(figure, path)
+
+
+def occupation(path: Path, served: Served) -> None:
+    """Part of the clocks in which each unit works for each context, over time."""
+    use = served.log.use[served.log.use[:, 0] <= max(served.clocks, 1)]
+    if len(use) < 2:
+        return
+    # At most some 200 points: sums over several buckets.
+    step = max(1, len(use) // 200)
+    use = use[:len(use) // step * step]
+    clocks = use[::step, 0]
+    width = (use[1, 0] - use[0, 0]) * step
+    parts = use[:, 1:].reshape(-1, step, 10).sum(1) / width
+    figure = new_figure(9, 5)
+    rows = figure.subplots(3, 1, sharex=True)
+    names = [unit for unit, _ in UNITS]
+    for axes, (label, units) in zip(rows, (("array", ("ARRAY",)), ("vector unit", ("VECTOR",)),
+                                           ("DRAM bus", ("READ", "WRITE"))), strict=True):
+        training, inference = (sum(parts[:, 2 * names.index(u) + c] for u in units)
+                               for c in (0, 1))
+        axes.stackplot(clocks, 100 * inference, 100 * training, colors=(BLUE, ORANGE),
+                       labels=("inference", "training"))
+        axes.set_ylabel(f"{label} (%)")
+        axes.set_ylim(0, 100)
+        axes.grid(alpha=0.3)
+    rows[0].legend(loc="upper right", ncols=2, fontsize="small")
+    rows[-1].set_xlabel("clock")
+    save(figure, path)
