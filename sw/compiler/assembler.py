@@ -3,9 +3,21 @@
 from collections.abc import Iterable
 
 from hw.config import Config
-from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Function, Kind, Opcode, Order
+from hw.isa import (
+    FIELDS,
+    INSTRUCTION,
+    INSTRUCTION_BYTES,
+    WINDOW,
+    Function,
+    Kind,
+    Opcode,
+    Order,
+    XSource,
+    YTarget,
+)
 
 _NAMES = {"opcode": Opcode, "order": Order, "function": Function,
+          "x_source": XSource, "y_target": YTarget,
           **{f"{operand}_kind": Kind for operand in ("x", "w", "dy", "y")}}
 
 

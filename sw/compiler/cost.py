@@ -59,10 +59,9 @@ def _events(cfg: Config, walk: Trace, bus: Bus) -> list[tuple[int, bool, int, fl
     """Accesses in program order: (when, is it a write, slot key, clocks on the bus)."""
     result = []
     for a in walk.accesses:
-        clocks = bus.clocks(cfg, a.image_bytes)
         keys = (WINDOWS.index(a.window) << 16 | a.slot.astype(np.int64)).tolist()
-        result += [(when, a.write, key, clocks)
-                   for when, key in zip(a.when.tolist(), keys, strict=True)]
+        result += [(when, a.write, key, bus.clocks(cfg, count)) for when, key, count in
+                   zip(a.when.tolist(), keys, a.moved.tolist(), strict=True)]
     result.sort()
     return result
 

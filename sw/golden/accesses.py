@@ -22,6 +22,7 @@ class Accesses:
     `operand` names the fields of the address and pitch ("x", "w", "dy", "y", "dw", "y_part",
     "dw_part"), `when` is the place in program order, `i` and `j` the tile, `slot` its slot in the
     window `window` ("x", "w", "dy", "dy2", "y", "dw", "e"). No image ends beyond `base + reach`.
+    Images of tile row `last` have fewer valid rows: only their first `last_bytes` are transferred.
     """
 
     operand: str
@@ -36,6 +37,8 @@ class Accesses:
     j: np.ndarray
     slot: np.ndarray
     reach: int
+    last: int
+    last_bytes: int
 
     @property
     def addr(self) -> np.ndarray:
@@ -43,9 +46,15 @@ class Accesses:
         return self.base + (self.i.astype(np.int64) * self.pitch + self.j) * self.image_bytes
 
     @property
+    def moved(self) -> np.ndarray:
+        """Bytes that each access transfers."""
+        return np.where(self.i == self.last, self.last_bytes, self.image_bytes)
+
+    @property
     def total(self) -> int:
         """Bytes of all accesses."""
-        return len(self.when) * self.image_bytes
+        fewer = int(np.count_nonzero(self.i == self.last))
+        return len(self.when) * self.image_bytes - fewer * (self.image_bytes - self.last_bytes)
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,15 @@ class Trace:
         return replace(self, accesses=tuple(
             replace(a, base=fields.get(f"{a.operand}_addr", 0)) for a in self.accesses))
 
+    def without(self, accesses: Accesses, dropped: list[int]) -> "Trace":
+        """The same but for some of `accesses`: those at the indices `dropped`."""
+        rest = replace(accesses, **{name: np.delete(getattr(accesses, name), dropped)
+                                    for name in ("when", "i", "j", "slot")})
+        name = f"{'WRITE' if rest.write else 'READ'}_{rest.kind.name}"
+        count = self.bytes[name] - accesses.total + rest.total
+        return replace(self, bytes=self.bytes | {name: count}, accesses=tuple(
+            rest if a is accesses else a for a in self.accesses))
+
     def first_outside(self, region_bytes: int) -> int | None:
         """Offset of the first image in program order that does not lie inside the region."""
         found = []
@@ -102,13 +120,15 @@ class Recorder:
         self.cfg, self.fields = cfg, fields
         self.accesses: list[Accesses] = []
 
-    def note(self, operand, kind, write, bfp, when, i, j, slot, window=None):
-        """Record accesses to the tiles (i, j) of `operand`."""
+    def note(self, operand, kind, write, bfp, rows, when, i, j, slot, window=None):
+        """Record accesses to the tiles (i, j) of `operand`, a matrix of `rows` rows."""
+        last = (rows - 1) // self.cfg.tile
+        rest = self.cfg.image_beats(bfp, rows - last * self.cfg.tile) * self.cfg.beat_bytes
         pitch = self.fields[f"{operand}_pitch"]
         size = self.cfg.image_bytes(bfp)
         reach = (int(i.max()) * pitch + int(j.max()) + 1) * size if len(i) else 0
         self.accesses.append(Accesses(operand, window or operand, kind, write, size, 0, pitch,
-                                      when, i, j, slot, reach))
+                                      when, i, j, slot, reach, last, rest))
 
     def total(self) -> dict[str, int]:
         """Bytes by direction and kind."""

@@ -1,14 +1,43 @@
 """Instruction bytes to fields, and the checks that the decoder makes."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from amaranth.lib import data
 
 from hw.config import Config
-from hw.isa import FIELDS, INSTRUCTION, WINDOW, Error, Function, Kind, Opcode, Order
+from hw.isa import (
+    FIELDS,
+    INSTRUCTION,
+    WINDOW,
+    Error,
+    Function,
+    Kind,
+    Opcode,
+    Order,
+    XSource,
+    YTarget,
+)
 from sw.golden.sets import LOSSES, REDUCING, TWO_OPERANDS, sets
 
 LAYER_OPS = (Opcode.GEMM, Opcode.GRAD, Opcode.CONVERT, Opcode.VECTOR)
 _OPCODES = {o.value for o in Opcode}
+#: Fields that are for GEMM only (docs/serving.md, "On-chip operands").
+ON_CHIP = ("x_source", "y_target", "run_m", "w_keep")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the decoder knows beside the instruction.
+
+    Is it the inference context, with a batch of how many requests running (0: none), and the first
+    and last of its scratchpad and accumulator slots (None: all are).
+    """
+
+    inference: bool = False
+    rows: int = 0
+    spad_region: tuple[int, int] | None = None
+    acc_region: tuple[int, int] | None = None
 
 
 def _bits(word: int, layout: data.Layout, name: str) -> int:
@@ -53,23 +82,61 @@ _FUNCTIONS = {
 }
 
 
-def _windows_fit(cfg: Config, fields: dict) -> bool:
-    """Whether all windows that an instruction uses exist."""
+def _windows(fields: dict) -> tuple[list[str], list[str]]:
+    """Scratchpad and accumulator windows that an instruction uses."""
     opcode, function = Opcode(fields["opcode"]), Function(fields["function"])
     spad, acc = ["x_window", "w_window"], ["y_window"]
     if opcode in (Opcode.CONVERT, Opcode.VECTOR):
         spad = []
-        if sets(function, fields["y_window"]) < 1 + (function in REDUCING):
-            return False
     elif opcode is Opcode.GRAD:
         spad += ["dy_window"] + ["dy2_window"] * (fields["order"] == Order.INTERLEAVED.value)
         acc = [w for w, off in (("y_window", "y_off"), ("dw_window", "dw_off")) if not fields[off]]
+    elif fields["y_target"] == YTarget.CHIP.value:
+        spad.append("dw_window")
     if opcode in (Opcode.GEMM, Opcode.GRAD) and function in TWO_OPERANDS:
         acc.append("e_window")
-        if fields["e_window"]["h_log2"] + fields["e_window"]["w_log2"] > 2:
-            return False
-    return all(_spad_window_fits(cfg, fields[w]) for w in spad) \
+    return spad, acc
+
+
+def _size(window: dict[str, int]) -> int:
+    return 1 << window["h_log2"] + window["w_log2"]
+
+
+def _windows_fit(cfg: Config, fields: dict) -> bool:
+    """Whether all windows that an instruction uses exist."""
+    function, (spad, acc) = Function(fields["function"]), _windows(fields)
+    if fields["opcode"] in (Opcode.CONVERT.value, Opcode.VECTOR.value) and \
+            sets(function, fields["y_window"]) < 1 + (function in REDUCING):
+        return False
+    return ("e_window" not in acc or _size(fields["e_window"]) <= 4) \
+        and all(_spad_window_fits(cfg, fields[w]) for w in spad) \
         and all(_acc_window_fits(cfg, fields[w]) for w in acc)
+
+
+def _windows_inside(fields: dict, context: Context) -> bool:
+    """Whether all windows that an instruction uses are made of the context's slots."""
+    regions = (context.spad_region, context.acc_region)
+    return all(region is None or (region[0] <= fields[w]["base"]
+                                  and fields[w]["base"] + _size(fields[w]) - 1 <= region[1])
+               for names, region in zip(_windows(fields), regions, strict=True) for w in names)
+
+
+def _on_chip_legal(cfg: Config, fields: dict, context: Context) -> bool:
+    """The checks of a GEMM's operands on chip."""
+    def holds(name, rows, cols):
+        window = fields[name]
+        return 1 << window["h_log2"] >= -(-fields[rows] // cfg.tile) \
+            and 1 << window["w_log2"] >= -(-fields[cols] // cfg.tile)
+
+    source, target = fields["x_source"], fields["y_target"]
+    if source not in {s.value for s in XSource} or target not in {t.value for t in YTarget}:
+        return False
+    return not (
+        (source and not holds("x_window", "m", "k"))
+        or (source == XSource.REQUEST.value and not context.inference)
+        or (target == YTarget.CHIP.value and not (fields["y_bfp"] and holds("dw_window", "m", "n")))
+        or (target == YTarget.ACC.value and (fields["y_bfp"] or not holds("y_window", "m", "n")))
+        or (target and fields["y_accumulate"]))
 
 
 def _vector_legal(fields: dict) -> bool:
@@ -80,11 +147,13 @@ def _vector_legal(fields: dict) -> bool:
         or (function in LOSSES and fields["y_off"] and fields["dw_off"]))
 
 
-def _legal(cfg: Config, fields: dict) -> bool:
+def _legal(cfg: Config, fields: dict, context: Context) -> bool:
     opcode = Opcode(fields["opcode"])
     windows = [v for v in fields.values() if isinstance(v, dict)]
     if any(v for name, v in fields.items() if name.startswith("unused")) or \
             any(w["unused"] for w in windows):
+        return False
+    if opcode is not Opcode.GEMM and any(fields[name] for name in ON_CHIP):
         return False
     if opcode not in LAYER_OPS:
         return True
@@ -101,16 +170,28 @@ def _legal(cfg: Config, fields: dict) -> bool:
         or (opcode is Opcode.GRAD and (fields["x_row"] or fields["y_row"]))
         or (opcode is Opcode.GRAD and fields["y_off"] and (fields["dw_off"] or fields["function"]))
         or (opcode is Opcode.VECTOR and not _vector_legal(fields))
+        or (opcode is Opcode.GEMM and not _on_chip_legal(cfg, fields, context))
     ) and _windows_fit(cfg, fields)
 
 
-def check(cfg: Config, fields: dict) -> Error:
+def effective(fields: dict, context: Context) -> dict:
+    """`fields` with the rows of the running batch as M, if the instruction asks for it."""
+    return fields | {"m": context.rows} if fields["run_m"] else fields
+
+
+def check(cfg: Config, fields: dict, context: Context | None = None) -> Error:
     """What the decoder says to an instruction: the first of its checks that fails.
 
     `fields` have the address registers added already. Loops are checked by `sw.golden.program`.
     """
+    context = context or Context()
+    fields = effective(fields, context)
     if fields["opcode"] not in _OPCODES:
         return Error.BAD_OPCODE
     if fields["config_hash"] != cfg.hash:
         return Error.WRONG_CONFIG
-    return Error.NONE if _legal(cfg, fields) else Error.BAD_FIELD
+    if not _legal(cfg, fields, context):
+        return Error.BAD_FIELD
+    if fields["opcode"] in {o.value for o in LAYER_OPS} and not _windows_inside(fields, context):
+        return Error.BAD_WINDOW
+    return Error.NONE

@@ -31,6 +31,21 @@ def grid(memory: np.ndarray, addr: int, pitch: int, shape: tuple[int, int],
         memory[addr:], (*shape, image_bytes), (pitch * image_bytes, image_bytes, 1))
 
 
+def store(cfg: Config, grid: np.ndarray, packed: np.ndarray, rows: int, bfp: bool,
+          where: np.ndarray | None = None):
+    """Write the images `packed` of a matrix of `rows` rows, or those `where` it is true.
+
+    Of the last tile row only the beats that hold exponents and valid rows are written.
+    """
+    rest = rows - (len(grid) - 1) * cfg.tile
+    count = cfg.image_beats(bfp, rest) * cfg.beat_bytes
+    if where is None:
+        grid[:-1], grid[-1, :, :count] = packed[:-1], packed[-1, :, :count]
+    else:
+        grid[:-1][where[:-1]] = packed[:-1][where[:-1]]
+        grid[-1][where[-1], :count] = packed[-1][where[-1], :count]
+
+
 def mask(values: np.ndarray, rows: int, cols: int) -> np.ndarray:
     """`values` with zeros beyond the valid rows and columns, in place."""
     values[rows:] = 0
@@ -38,7 +53,7 @@ def mask(values: np.ndarray, rows: int, cols: int) -> np.ndarray:
     return values
 
 
-def _flat(tiled: np.ndarray, dtype) -> np.ndarray:
+def join(tiled: np.ndarray, dtype) -> np.ndarray:
     """(tm, tn, T, T) -> (tm*T, tn*T)."""
     tm, tn, t, _ = tiled.shape
     flat = np.empty((tm, t, tn, t), dtype)
@@ -46,7 +61,7 @@ def _flat(tiled: np.ndarray, dtype) -> np.ndarray:
     return flat.reshape(tm * t, tn * t)
 
 
-def _tiled(flat: np.ndarray, t: int) -> np.ndarray:
+def split(flat: np.ndarray, t: int) -> np.ndarray:
     """(tm*T, tn*T) -> (tm, tn, T, T), a view."""
     return flat.reshape(flat.shape[0] // t, t, flat.shape[1] // t, t).transpose(0, 2, 1, 3)
 
@@ -55,13 +70,13 @@ def unpack_fp32(cfg: Config, images: np.ndarray, rows: int, cols: int) -> np.nda
     """FP32 images -> float32 matrix, canonical and zero beyond `rows` and `cols`."""
     t = cfg.tile
     words = images[..., :4 * t * t].view("<f4").reshape(*images.shape[:2], t, t)
-    return mask(canonical(_flat(words, np.float32)), rows, cols)
+    return mask(canonical(join(words, np.float32)), rows, cols)
 
 
 def pack_fp32(cfg: Config, values: np.ndarray) -> np.ndarray:
     """float32 matrix -> FP32 images."""
     t = cfg.tile
-    tiled = _tiled(values, t)
+    tiled = split(values, t)
     images = np.zeros((*tiled.shape[:2], cfg.fp32_bytes), np.uint8)
     images[..., :4 * t * t].view("<f4").reshape(tiled.shape)[...] = tiled
     return images
@@ -89,7 +104,7 @@ def unpack_bfp(cfg: Config, images: np.ndarray, rows: int, cols: int,
         codes = images[..., start:start + t * t * size].view(f"<u{size}")
     unused = codes.dtype.itemsize * 8 - cfg.mant_width
     signed = (codes << unused).view(f"<i{codes.dtype.itemsize}") >> unused
-    q = _flat(signed.reshape(tm, tn, t, t), np.float32)
+    q = join(signed.reshape(tm, tn, t, t), np.float32)
     np.maximum(q, np.float32(-cfg.q_max), out=q)
     if not exponents[:rows].all():
         q.reshape(tm * t, tn, t)[exponents == 0] = 0
@@ -99,7 +114,7 @@ def unpack_bfp(cfg: Config, images: np.ndarray, rows: int, cols: int,
 def pack_bfp(cfg: Config, q: np.ndarray, exponents: np.ndarray) -> np.ndarray:
     """Mantissas and exponent bytes (one row per row of the matrix) -> BFP images."""
     t, start = cfg.tile, cfg.exp_beats * cfg.beat_bytes
-    tiled = _tiled(q, t)
+    tiled = split(q, t)
     tm, tn = tiled.shape[:2]
     images = np.zeros((tm, tn, cfg.bfp_bytes), np.uint8)
     images[..., :t] = exponents.reshape(tm, t, tn).transpose(0, 2, 1)

@@ -1,12 +1,15 @@
 """The NPU at instruction level: same memory, counters, flags and errors as the hardware."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hw.config import Config
-from hw.isa import INSTRUCTION_BYTES, Error, Function, Kind, Opcode
+from hw.isa import INSTRUCTION_BYTES, Error, Function, Kind, Opcode, XSource, YTarget
 from sw.golden import arithmetic, images
+from sw.golden.chip import Chip
+from sw.golden.decode import Context
+from sw.golden.kept import Kept
 from sw.golden.product import Operand, multiply
 from sw.golden.program import Step, steps
 from sw.golden.sets import LOSSES, ONE_ROW, TWO_OPERANDS
@@ -16,6 +19,8 @@ from sw.golden.vector import Rates, VectorUnit
 #: Counters that do not depend on time.
 COUNTERS = ("INSTRUCTIONS", "NONFINITE_TILES", "OPERATIONS", "VECTOR_OPERATIONS",
             *(f"{d}_{k.name}" for d in ("READ", "WRITE") for k in Kind))
+#: Instructions that the program cache holds, by address.
+CACHE = 16
 
 
 def _number(word: int) -> np.float32:
@@ -35,7 +40,9 @@ class Result:
 
 
 class Machine:
-    """Golden model of one NPU with its DRAM region.
+    """Golden model of one context of an NPU with its DRAM region.
+
+    `chip` holds the tiles that programs leave in the on-chip memories.
 
     Parameters
     ----------
@@ -44,21 +51,50 @@ class Machine:
         The region, uint8; programs change it in place. Its length is REGION_SIZE.
     seed, learning_rate, momentum, weight_decay : int
         Registers SEED, LEARNING_RATE, MOMENTUM and WEIGHT_DECAY, 32 bits each.
+    inference : bool
+        Whether it is the inference context.
+    spad_region, acc_region : tuple of int, optional
+        First and last of the context's scratchpad and accumulator slots; all if not given.
     """
 
     def __init__(self, cfg: Config, memory: np.ndarray, *, seed: int = 0, learning_rate: int = 0,
-                 momentum: int = 0, weight_decay: int = 0):
+                 momentum: int = 0, weight_decay: int = 0, inference: bool = False,
+                 spad_region: tuple[int, int] | None = None,
+                 acc_region: tuple[int, int] | None = None):
         self.cfg, self.memory, self.seed = cfg, memory, seed
         self._rates = Rates(_number(learning_rate), _number(momentum), _number(weight_decay))
+        self._context = Context(inference, 0, spad_region, acc_region)
+        self.chip = Chip(cfg)
+        self.enable()
 
-    def run(self, program_addr: int = 0) -> Result:
-        """Run the program at `program_addr` until END or an error."""
+    def enable(self):
+        """Set ENABLE of the request unit: forget kept tiles and cached instructions."""
+        self._kept, self._cache = Kept(), {}
+
+    def run(self, program_addr: int = 0, keep: bool = False, rows: int = 0,
+            buffer: int = 0) -> Result:
+        """Run the program at `program_addr` until END or an error.
+
+        Parameters
+        ----------
+        program_addr : int
+        keep : bool
+            Launch by the request unit: kept tiles are still there, and instructions that earlier
+            launches have fetched may be in the cache. Else a START by the host.
+        rows, buffer : int
+            Requests of the running batch (0: none), and the buffer of their inputs.
+        """
+        if not keep:
+            self._kept.forget()
+        self._buffer = buffer
+        context = replace(self._context, rows=rows)
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._overflow = False
         self._unit = VectorUnit(self.cfg.tile, self._rates)
         error, addr = Error.NONE, 0
-        for step in steps(self.cfg, self.memory, program_addr):
-            self._counters["READ_PROGRAM"] += INSTRUCTION_BYTES
+        for step in steps(self.cfg, self.memory, program_addr, context, self._kept):
+            if not (keep and self._cached(step.pc)):
+                self._counters["READ_PROGRAM"] += INSTRUCTION_BYTES
             if step.error is not Error.NONE:
                 error, addr = step.error, step.error_addr
                 break
@@ -67,6 +103,13 @@ class Machine:
                 self._execute(step)
         overflow = self._overflow or self._unit.overflow
         return Result(self._counters, self._counters["NONFINITE_TILES"] > 0, overflow, error, addr)
+
+    def _cached(self, pc: int) -> bool:
+        """Whether the instruction at offset `pc` is in the cache; from now on it is."""
+        place = pc // INSTRUCTION_BYTES % CACHE
+        hit = self._cache.get(place) == pc
+        self._cache[place] = pc
+        return hit
 
     def _execute(self, step: Step):
         f, walk = step.fields, step.walk
@@ -80,8 +123,8 @@ class Machine:
         elif opcode is Opcode.VECTOR:
             self._vector(f, Function(f["function"]))
         elif opcode is Opcode.GEMM:
-            x, w = self._operand(f, "x", m, k, bool(f["x_row"])), self._operand(f, "w", k, n)
-            self._output(f, walk, "y", x, w, m, n, f["salt"])
+            self._output(f, walk, "y", self._gemm_x(f), self._operand(f, "w", k, n), m, n,
+                         f["salt"])
         else:
             dy = self._operand(f, "dy", m, n)
             if not f["y_off"]:
@@ -119,6 +162,12 @@ class Machine:
         grid = self._grid(f, name, rows, cols, True)
         return Operand(self.cfg, *images.unpack_bfp(self.cfg, grid, rows, cols, row_exp))
 
+    def _gemm_x(self, f: dict) -> Operand:
+        if f["x_source"] == XSource.DRAM.value:
+            return self._operand(f, "x", f["m"], f["k"], bool(f["x_row"]))
+        buffer = self._buffer if f["x_source"] == XSource.REQUEST.value else 0
+        return Operand(self.cfg, *self.chip.get(f["x_window"], f["m"], f["k"], buffer))
+
     def _values(self, f: dict, name: str, rows: int, cols: int, bfp: bool) -> np.ndarray:
         """FP32 values of a matrix, valid elements only."""
         cfg, grid = self.cfg, self._grid(f, name, rows, cols, bfp)
@@ -154,10 +203,13 @@ class Machine:
         if any_spilled:
             grid = self._grid(f, f"{name}_part", rows, cols, False)
             packed = images.pack_fp32(cfg, images.mask(partial, rows, cols))
-            grid[spilled >= 0] = packed[spilled >= 0]
+            images.store(cfg, grid, packed, rows, False, spilled >= 0)
         if name == "y" and f["function"] != Function.NONE.value:
             self._epilogue(f, Function(f["function"]), acc[:rows, :cols])
-        self._finish(f, name, images.mask(acc, rows, cols), rows, cols, salt)
+        if f["y_target"] == YTarget.ACC.value:
+            self.chip.put_acc(f["y_window"], acc, rows, cols)
+        else:
+            self._finish(f, name, images.mask(acc, rows, cols), rows, cols, salt)
 
     def _epilogue(self, f: dict, function: Function, values: np.ndarray):
         """Apply a function to finished results, valid elements only, in place."""
@@ -182,10 +234,9 @@ class Machine:
         tiled = values.reshape(len(values) // t, t, -1, t)
         if not np.isfinite(values).all():
             self._counters["NONFINITE_TILES"] += int((~np.isfinite(tiled)).any((1, 3)).sum())
-        bfp = bool(f.get(f"{name}_bfp"))
-        grid = self._grid(f, name, rows, cols, bfp)
-        if not bfp:
-            grid[...] = images.pack_fp32(cfg, values)
+        if not f.get(f"{name}_bfp"):
+            grid = self._grid(f, name, rows, cols, False)
+            images.store(cfg, grid, images.pack_fp32(cfg, values), rows, False)
             return
         random = None
         if f["stochastic"]:
@@ -196,4 +247,9 @@ class Machine:
         axes = (3,) if f["y_row"] else (1, 3)
         q, exponents = arithmetic.quantise(tiled, cfg.mant_width, axes, random)
         exponents = np.broadcast_to(exponents[..., 0], tiled.shape[:3]).reshape(len(values), -1)
-        grid[...] = images.pack_bfp(cfg, q.reshape(values.shape), exponents)
+        q = q.reshape(values.shape)
+        if f["y_target"] == YTarget.CHIP.value:
+            self.chip.put(f["dw_window"], q, exponents, rows, cols)
+        else:
+            grid = self._grid(f, name, rows, cols, True)
+            images.store(cfg, grid, images.pack_bfp(cfg, q, exponents), rows, True)

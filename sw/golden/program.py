@@ -11,7 +11,8 @@ import numpy as np
 
 from hw.config import Config
 from hw.isa import ADDRESS_REGISTERS, INSTRUCTION_BYTES, LOOP_DEPTH, Error, Opcode
-from sw.golden.decode import LAYER_OPS, check, decode
+from sw.golden.decode import LAYER_OPS, Context, check, decode, effective
+from sw.golden.kept import Kept
 from sw.golden.traffic import Trace, trace
 
 #: Addresses that count with an address register added.
@@ -25,9 +26,10 @@ class Step:
     """One instruction in the order of execution.
 
     `pc` is its offset, `error` why it is refused and `error_addr` what ERROR_ADDR then holds.
-    `fields` have the address registers added; None if nothing was fetched. `walk` is the trace of
-    a GEMM, GRAD, CONVERT or VECTOR that the decoder accepts; it is the same object for the same
-    instruction at the same addresses.
+    `fields` have the address registers added, and the batch's rows as M with `run_m`; None if
+    nothing was fetched. `walk` is the trace of a GEMM, GRAD, CONVERT or VECTOR that the decoder
+    accepts; it is the same object for the same instruction at the same addresses, unless kept
+    tiles come into it.
     """
 
     pc: int
@@ -43,13 +45,17 @@ def _decoded(raw: bytes) -> dict:
 
 
 @lru_cache(maxsize=4096)
-def _examined(cfg: Config, raw: bytes, added: tuple[int, ...]) -> tuple[dict, Error, Trace | None]:
-    """Fields, error and trace of an instruction with `added` added to its addresses."""
-    fields = dict(_decoded(raw))
+def _examined(cfg: Config, raw: bytes, added: tuple[int, ...],
+              context: Context) -> tuple[dict, Error, Trace | None]:
+    """Fields, error and trace of an instruction with `added` added to its addresses.
+
+    The trace takes no tile to be in the scratchpad.
+    """
+    fields = effective(dict(_decoded(raw)), context)
     if fields["opcode"] in _LAYER_OPS:
         for name, value in zip(ADDRESSED, added, strict=True):
             fields[f"{name}_addr"] = fields[f"{name}_addr"] + value & _WORD
-    error = check(cfg, fields)
+    error = check(cfg, fields, context)
     accepted = error is Error.NONE and fields["opcode"] in _LAYER_OPS
     return fields, error, trace(cfg, fields) if accepted else None
 
@@ -60,7 +66,8 @@ def _loop_error(fields: dict, depth: int) -> bool:
         (fields["opcode"] == Opcode.NEXT.value and depth == 0)
 
 
-def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
+def steps(cfg: Config, memory: np.ndarray, pc: int, context: Context | None = None,
+          kept: Kept | None = None) -> Iterator[Step]:
     """Instructions of the program at offset `pc` up to END, or the first that the decoder refuses.
 
     Parameters
@@ -69,12 +76,17 @@ def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
     memory : np.ndarray
         The region, uint8; read as the program goes on.
     pc : int
+    context : Context, optional
+        What the decoder knows beside the program; if not given, a training context with all slots.
+    kept : Kept, optional
+        Kept tiles at the start; changed as the program goes on. None if not given.
 
     Yields
     ------
     Step
         After one with an access outside the region (BAD_ADDRESS and a trace) the program goes on.
     """
+    context, kept = context or Context(), kept or Kept()
     registers = [0] * ADDRESS_REGISTERS
     loops: list[list[int]] = []  # offset of the body and turns left, outermost first
     while True:
@@ -85,7 +97,7 @@ def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
         plain = _decoded(raw)
         opcode = plain["opcode"]
         fields, error, walk = _examined(
-            cfg, raw, tuple(registers[plain[f"{name}_reg"]] for name in ADDRESSED))
+            cfg, raw, tuple(registers[plain[f"{name}_reg"]] for name in ADDRESSED), context)
         if error is Error.NONE and _loop_error(fields, len(loops)):
             error = Error.BAD_FIELD
         if walk is None:
@@ -95,6 +107,7 @@ def steps(cfg: Config, memory: np.ndarray, pc: int) -> Iterator[Step]:
         else:
             if registers[plain["salt_reg"]]:
                 fields = fields | {"salt": fields["salt"] + registers[plain["salt_reg"]] & _WORD}
+            walk = kept.follow(fields, walk)
             outside = walk.first_outside(len(memory))
             if outside is None:
                 yield Step(pc, Error.NONE, pc, fields, walk)

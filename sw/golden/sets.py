@@ -84,7 +84,8 @@ class _Stream(Recorder):
             return np.zeros_like(chosen) if column == 0 else otherwise[chosen]
 
         where = self.slot[chosen] if slot is None else np.full(len(chosen), slot, np.uint16)
-        self.note(name, kind, step >= STORE_W, bfp, chosen * STEPS + step,
+        rows = 1 if i == 0 else self.fields["m"]
+        self.note(name, kind, step >= STORE_W, bfp, rows, chosen * STEPS + step,
                   pick(i, self.m), pick(j, self.n), where, "y")
 
 

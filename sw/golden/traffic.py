@@ -2,7 +2,8 @@
 
 Written from docs/architecture.md, "Sequencer" and "Vector sequencer". Residency is a function of
 program order alone, so a window is solved at once: sorted by slot, an access misses when it
-differs from the one before.
+differs from the one before. Tiles that are kept from earlier instructions are left to
+`sw.golden.kept`.
 """
 
 from functools import lru_cache
@@ -10,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from hw.config import Config
-from hw.isa import FIELDS, Function, Kind, Opcode, Order
+from hw.isa import FIELDS, Function, Kind, Opcode, Order, XSource, YTarget
 from sw.golden import sets
 from sw.golden.accesses import (
     FILL,
@@ -27,7 +28,7 @@ from sw.golden.nest import walk
 
 #: Fields that change no operation and no access but by the addresses.
 _PLACE = {name for name in FIELDS if name.endswith(("_addr", "_reg", "_row0", "_col0"))} | {
-    "salt", "scalar", "phase", "overlap", "stochastic", "config_hash"}
+    "salt", "scalar", "phase", "overlap", "stochastic", "config_hash", "w_keep", "run_m"}
 
 
 def slots(window: dict[str, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -69,13 +70,13 @@ class _Tracer(Recorder):
         self.dw, self.m, self.n, self.k = (ops[key] for key in ("dw", "m", "n", "k"))
         self.spilled: dict[str, np.ndarray] = {}
 
-    def operand(self, name, kind, ops, step, i, j):
-        """Loads of an operand that operations `ops` read as tile (i, j)."""
+    def operand(self, name, kind, rows, ops, step, i, j):
+        """Loads of an operand of `rows` rows that operations `ops` read as tile (i, j)."""
         i, j = i[ops], j[ops]
         slot = slots(self.fields[f"{name}_window"], i, j)
         _, miss = _chains(slot, i.astype(np.int64) << 32 | j)
         step = np.broadcast_to(step, len(ops))[miss]
-        self.note(name, kind, False, True, ops[miss] * STEPS + step, i[miss], j[miss],
+        self.note(name, kind, False, True, rows, ops[miss] * STEPS + step, i[miss], j[miss],
                   slot[miss])
 
     def paired_dy(self):
@@ -85,11 +86,14 @@ class _Tracer(Recorder):
         miss = _paired_misses(self.dw, tile, row, column)
         for dw, slot, step, window in ((False, row, LOAD_A, "dy"), (True, column, LOAD_B, "dy2")):
             c = np.flatnonzero(miss & (self.dw == dw))
-            self.note("dy", Kind.DY, False, True, c * STEPS + step, self.m[c], self.n[c],
-                      slot[c], window)
+            self.note("dy", Kind.DY, False, True, self.fields["m"], c * STEPS + step,
+                      self.m[c], self.n[c], slot[c], window)
 
-    def result(self, name, kind, ops, i, j, r, shape):
-        """Spills, fills and stores of the output whose tile (i, j) operations `ops` add to."""
+    def result(self, name, kind, valid, ops, i, j, r, shape):
+        """Spills, fills and stores of the output whose tile (i, j) operations `ops` add to.
+
+        It has `valid` rows; `shape` are its tiles and those of the reduction.
+        """
         rows, cols, depth = shape
         i, j, r = i[ops], j[ops], r[ops]
         slot = slots(self.fields[f"{name}_window"], i, j)
@@ -97,18 +101,21 @@ class _Tracer(Recorder):
         spill = miss & (before >= 0) & (r[before] != depth - 1)
         old, when = before[spill], ops * STEPS
         note, part = self.note, f"{name}_part"
-        note(part, Kind.PARTIAL, True, False, when[spill] + SPILL, i[old], j[old], slot[old], name)
+        note(part, Kind.PARTIAL, True, False, valid, when[spill] + SPILL, i[old], j[old],
+             slot[old], name)
         back = miss & (r > 0)
-        note(part, Kind.PARTIAL, False, False, when[back] + FILL, i[back], j[back], slot[back],
-             name)
+        note(part, Kind.PARTIAL, False, False, valid, when[back] + FILL, i[back], j[back],
+             slot[back], name)
         if self.fields[f"{name}_accumulate"]:
             first = r == 0
-            note(name, kind, False, False, when[first] + FILL, i[first], j[first], slot[first])
+            note(name, kind, False, False, valid, when[first] + FILL, i[first], j[first],
+                 slot[first])
         last = r == depth - 1
         if name == "y":
             self.epilogue(when[last], i[last], j[last])
-        note(name, kind, True, self.fields[f"{name}_bfp"], when[last] + STORE, i[last], j[last],
-             slot[last])
+        if self.fields["y_target"] == YTarget.DRAM.value:
+            note(name, kind, True, self.fields[f"{name}_bfp"], valid, when[last] + STORE, i[last],
+                 j[last], slot[last])
         self.spilled[name] = np.full((rows, cols), -1, np.int32)
         self.spilled[name][i[old], j[old]] = r[old]  # ascending, so the last one stays
 
@@ -116,9 +123,9 @@ class _Tracer(Recorder):
         """Loads of the epilogue's operand for the results (i, j), finished in this order."""
         function = Function(self.fields["function"])
         if function is Function.RELU_GRAD:
-            operand, kind, bfp = "x", Kind.X, True
+            operand, kind, bfp, rows = "x", Kind.X, True, self.fields["m"]
         elif function in (Function.BIAS, Function.BIAS_RELU):
-            operand, kind, bfp, i = "dy", Kind.BIAS, False, np.zeros_like(i)
+            operand, kind, bfp, rows, i = "dy", Kind.BIAS, False, 1, np.zeros_like(i)
         else:
             return
         tile = i.astype(np.int64) << 32 | j
@@ -126,7 +133,8 @@ class _Tracer(Recorder):
         miss[1:] = tile[1:] != tile[:-1]
         ring = self.fields["e_window"]["h_log2"] + self.fields["e_window"]["w_log2"]
         slot = (np.arange(miss.sum()) & (1 << ring) - 1).astype(np.uint16)
-        self.note(operand, kind, False, bfp, when[miss] + LOAD_E, i[miss], j[miss], slot, "e")
+        self.note(operand, kind, False, bfp, rows, when[miss] + LOAD_E, i[miss], j[miss], slot,
+                  "e")
 
 
 def trace(cfg: Config, fields: dict) -> Trace:
@@ -161,23 +169,28 @@ def _trace(cfg: Config, key: tuple) -> Trace:
     ops = {key: column[kept] for key, column in ops.items()}
     t = _Tracer(cfg, fields, ops)
     m, n, k, everything = t.m, t.n, t.k, np.arange(len(t.m))
+    rows = {d: fields[d] for d in "mk"}
     if opcode is Opcode.GEMM:
         outputs = sizes["m"] * sizes["n"]
-        t.operand("x", Kind.X, everything, LOAD_A, m, k)
-        t.operand("w", Kind.W, everything, LOAD_B, k, n)
-        t.result("y", Kind.Y, everything, m, n, k, (sizes["m"], sizes["n"], sizes["k"]))
+        if fields["x_source"] == XSource.DRAM.value:
+            t.operand("x", Kind.X, rows["m"], everything, LOAD_A, m, k)
+        t.operand("w", Kind.W, rows["k"], everything, LOAD_B, k, n)
+        t.result("y", Kind.Y, rows["m"], everything, m, n, k,
+                 (sizes["m"], sizes["n"], sizes["k"]))
     else:
         outputs = sizes["m"] * sizes["k"]
         dx, dw = np.flatnonzero(~t.dw), np.flatnonzero(t.dw)
         if order is Order.INTERLEAVED:
             t.paired_dy()
         else:
-            t.operand("dy", Kind.DY, everything, np.where(t.dw, LOAD_B, LOAD_A), m, n)
+            t.operand("dy", Kind.DY, rows["m"], everything, np.where(t.dw, LOAD_B, LOAD_A), m, n)
         if len(dx):
-            t.operand("w", Kind.W, dx, LOAD_B, k, n)
-            t.result("y", Kind.DX, dx, m, k, n, (sizes["m"], sizes["k"], sizes["n"]))
+            t.operand("w", Kind.W, rows["k"], dx, LOAD_B, k, n)
+            t.result("y", Kind.DX, rows["m"], dx, m, k, n,
+                     (sizes["m"], sizes["k"], sizes["n"]))
         if len(dw):
-            t.operand("x", Kind.X, dw, LOAD_A, m, k)
-            t.result("dw", Kind.DW, dw, k, n, m, (sizes["k"], sizes["n"], sizes["m"]))
+            t.operand("x", Kind.X, rows["m"], dw, LOAD_A, m, k)
+            t.result("dw", Kind.DW, rows["k"], dw, k, n, m,
+                     (sizes["k"], sizes["n"], sizes["m"]))
     vector_operations = outputs if fields["function"] != Function.NONE.value else 0
     return Trace(t.dw, t.m, t.n, t.k, vector_operations, tuple(t.accesses), t.spilled, t.total())

@@ -1,4 +1,4 @@
-"""docs/architecture.md word by word: one instruction, tile by tile, on a copy of the memory.
+"""docs/architecture.md word by word: one GEMM or GRAD, tile by tile, on a copy of the memory.
 
 Residency comes from dictionaries of slots, values from `literal`. Shares no code with sw.golden.
 """
@@ -6,129 +6,32 @@ Residency comes from dictionaries of slots, values from `literal`. Shares no cod
 import itertools
 from fractions import Fraction
 
-import numpy as np
-from literal import NAN, Checked, exact, relu, relu_grad, round24, speck, to_bits
+from literal import NAN, relu, relu_grad, round24
+from literal_memory import Memory
 
-from hw.isa import Function, Kind, Opcode, Order
+from hw.isa import Function, Kind, Opcode, Order, XSource, YTarget
 
 #: Dimensions of the operands of GEMM and GRAD.
 SHAPES = {"x": "mk", "w": "kn", "dy": "mn"}
 
 
-class Memory:
-    """Tile images of one instruction: reads and writes, with the log of all that is counted.
+class Chip:
+    """What stays on chip from instruction to instruction, by slot.
 
-    A tile is a list of T rows of T numbers; `valid` are its (rows, columns).
+    Tags (w_keep, row, column) of kept tiles; rows (exponent byte, T mantissas) of BFP tiles by
+    (slot, row); rows of T numbers of FP32 tiles.
     """
 
-    def __init__(self, cfg, memory, fields, seed=0):
-        self.cfg, self.memory, self.f, self.seed = cfg, memory, fields, seed
-        self.t, self.check = cfg.tile, Checked()
-        self.bytes = dict.fromkeys(((w, k) for w in (False, True) for k in Kind), 0)
-        self.log, self.nonfinite, self.operations, self.vector_operations = [], 0, 0, 0
-        self.size = {d: -(-fields[d] // self.t) for d in "mnk"}
-
-    def valid(self, i, j, dims):
-        """Valid rows and columns of tile (i, j) of a matrix; "1" is one row or column."""
-        return tuple(1 if d == "1" else min(self.t, self.f[d] - index * self.t)
-                     for index, d in zip((i, j), dims, strict=True))
-
-    def address(self, name, i, j, bfp):
-        """Offset of an image."""
-        size = self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes
-        return self.f[f"{name}_addr"] + (i * self.f[f"{name}_pitch"] + j) * size
-
-    def touch(self, write, kind, name, i, j, bfp):
-        """Count an access; its address."""
-        self.bytes[write, kind] += self.cfg.bfp_bytes if bfp else self.cfg.fp32_bytes
-        addr = self.address(name, i, j, bfp)
-        self.log.append((write, kind, addr))
-        return addr
-
-    def codes(self, name, i, j, valid, row_exp):
-        """(q, exponent bytes by row) of a BFP image."""
-        cfg, t = self.cfg, self.t
-        start = self.address(name, i, j, True)
-        image = self.memory[start:start + cfg.bfp_bytes].tolist()
-        mants = image[cfg.exp_beats * cfg.beat_bytes:]
-        q = [[0] * t for _ in range(t)]
-        exponents = [image[r if row_exp else 0] for r in range(t)]
-        for r, c in itertools.product(range(valid[0]), range(valid[1])):
-            e = r * t + c
-            if cfg.container == 4:
-                code = mants[e // 2] >> 4 * (e % 2) & 15
-            elif cfg.container == 8:
-                code = mants[e]
-            else:
-                code = mants[2 * e] | mants[2 * e + 1] << 8
-            code -= (code >> cfg.container - 1) << cfg.container
-            q[r][c] = max(code, -cfg.q_max) if exponents[r] else 0
-        return q, exponents
-
-    def values(self, name, i, j, valid, bfp, row_exp=False):
-        """Numbers of an image."""
-        t = self.t
-        tile = [[Fraction(0)] * t for _ in range(t)]
-        if bfp:
-            q, exponents = self.codes(name, i, j, valid, row_exp)
-        else:
-            addr = self.address(name, i, j, False)
-            words = self.memory[addr:addr + 4 * t * t].view("<u4").reshape(t, t).tolist()
-        for r, c in itertools.product(range(valid[0]), range(valid[1])):
-            if not bfp:
-                tile[r][c] = exact(words[r][c])
-            elif exponents[r] == 255:
-                tile[r][c] = NAN
-            else:
-                power = exponents[r] - 127 - (self.cfg.mant_width - 2)
-                tile[r][c] = round24(q[r][c] * Fraction(2) ** power)
-        return tile
-
-    def store(self, out, where, i, j, tile, kind, bfp, valid, final):
-        """Write a tile of matrix `out` to the images of `where`."""
-        addr = self.touch(True, kind, where, i, j, bfp)
-        words = np.zeros((self.t, self.t), np.uint32)
-        for r, c in itertools.product(range(valid[0]), range(valid[1])):
-            words[r, c] = to_bits(tile[r][c])
-        bad = ((words >> 23 & 255) == 255).any()
-        self.nonfinite += bool(final and bad)
-        if not bfp:
-            image = np.zeros(self.cfg.fp32_bytes, np.uint8)
-            image[:words.nbytes] = words.reshape(-1).view(np.uint8)
-        else:
-            image = self.quantised(words, out, i, j)
-        self.memory[addr:addr + len(image)] = image
-
-    def quantised(self, words, out, i, j):
-        """BFP image of FP32 bits."""
-        cfg, t, f = self.cfg, self.t, self.f
-        exps, mants = [0] * t, []
-        by_row = out == "y" and f["y_row"]
-        top = int((words >> 23 & 255).max())
-        for r in range(t):
-            exps[r] = byte = int((words[r] >> 23 & 255).max()) if by_row else top
-            for c in range(t):
-                word = int(words[r, c])
-                q = 0
-                if 0 < byte < 255 and word >> 23 & 255:
-                    scaled = abs(exact(word)) * Fraction(2) ** (125 + cfg.mant_width - byte)
-                    if f["stochastic"]:
-                        salt = f["salt"] + (out == "dw")
-                        R = speck(self.seed, salt, f[f"{out}_row0"] + i * t + r,
-                                  f[f"{out}_col0"] + j * t + c)
-                        q = (int(scaled * 65536) + R) >> 16
-                    else:
-                        q = round(scaled)
-                    q = min(q, cfg.q_max) * (-1 if word >> 31 else 1)
-                mants.append(q & (1 << cfg.container) - 1)
-        packed = sum(q << cfg.container * e for e, q in enumerate(mants))
-        head = bytes(exps).ljust(cfg.exp_beats * cfg.beat_bytes, b"\0")
-        body = packed.to_bytes(cfg.mant_beats * cfg.beat_bytes, "little")
-        return np.frombuffer(head + body, np.uint8)
+    def __init__(self):
+        self.kept, self.spad, self.acc = {}, {}, {}
 
 
 class ArrayInstruction(Memory):
-    """GEMM or GRAD."""
+    """GEMM or GRAD. `rows` are those of the running batch, `buffer` is where its inputs are."""
+
+    def __init__(self, cfg, memory, fields, seed=0, chip=None, rows=0, buffer=0):
+        super().__init__(cfg, memory, {**fields, "m": rows} if fields["run_m"] else fields, seed)
+        self.chip, self.buffer = chip or Chip(), buffer
 
     def blocks(self, d):
         size = self.size[d]
@@ -177,14 +80,31 @@ class ArrayInstruction(Memory):
         w = self.f[f"{name}_window"]
         return (i % 2 ** w["h_log2"]) * 2 ** w["w_log2"] + j % 2 ** w["w_log2"]
 
+    def place(self, name, i, j):
+        """Slot counted from the first one of the memory."""
+        return self.f[f"{name}_window"]["base"] + self.slot(name, i, j)
+
     def lookup(self, name, i, j, is_dx):
+        if name == "x" and self.f["x_source"]:
+            return
+        if name == "w" and self.f["w_keep"]:
+            tag = (self.f["w_keep"], i, j)
+            if self.chip.kept.get(self.place(name, i, j)) != tag:
+                self.load(name, name, i, j)
+            self.chip.kept[self.place(name, i, j)] = tag
+            return
         windows = ["dy", "dy2"] if name == "dy" and self.f["order"] == Order.INTERLEAVED.value \
             else [name]
         if any(self.tags[w].get(self.slot(w, i, j)) == (i, j) for w in windows):
             return
         fill = windows[0] if is_dx or len(windows) == 1 else windows[1]
         self.tags[fill][self.slot(fill, i, j)] = (i, j)
-        self.touch(False, Kind[name.upper()], name, i, j, True)
+        self.load(name, fill, i, j)
+
+    def load(self, name, fill, i, j):
+        """Read an operand's tile into window `fill`."""
+        self.chip.kept.pop(self.place(fill, i, j), None)
+        self.touch(False, Kind[name.upper()], name, i, j, True, self.valid(i, j, SHAPES[name])[0])
 
     def shape(self, out):
         if out == "dw":
@@ -219,12 +139,33 @@ class ArrayInstruction(Memory):
             del tags[slot]
             if out == "y":
                 self.epilogue(i, j, here[2], valid)
-            self.store(out, out, i, j, here[2], kind, bool(self.f[f"{out}_bfp"]), valid, True)
+            if self.f["y_target"] == YTarget.CHIP.value:
+                exps, mants = self.quantised(self.words(here[2], valid, True), out, i, j)
+                for row in range(valid[0]):
+                    self.chip.spad[self.place("dw", i, j), row] = \
+                        (exps[row], mants[row * self.t:(row + 1) * self.t])
+            elif self.f["y_target"] == YTarget.ACC.value:
+                for row in range(valid[0]):
+                    self.chip.acc[self.place("y", i, j), row] = here[2][row]
+            else:
+                self.store(out, out, i, j, here[2], kind, bool(self.f[f"{out}_bfp"]), valid, True)
+
+    def on_chip(self, i, j, rows):
+        """Mantissas and exponent bytes of the valid rows of a tile of X that is on chip."""
+        slot = self.place("x", i, j)
+        if self.f["x_source"] == XSource.REQUEST.value:
+            w = self.f["x_window"]
+            slot += self.buffer * 2 ** (w["h_log2"] + w["w_log2"])
+        found = [self.chip.spad[slot, row] for row in range(rows)]
+        return [q for _, q in found], [e for e, _ in found]
 
     def product(self, a, b, a_transposed, b_transposed):
         cfg, t = self.cfg, self.t
         (rows, cols), b_valid = (self.valid(*v[1:], SHAPES[v[0]]) for v in (a, b))
-        qa, ea = self.codes(*a, (rows, cols), bool(self.f["x_row"]))
+        if a[0] == "x" and self.f["x_source"]:
+            qa, ea = self.on_chip(*a[1:], rows)
+        else:
+            qa, ea = self.codes(*a, (rows, cols), bool(self.f["x_row"]))
         qb, eb = self.codes(*b, b_valid, False)
         if a_transposed:
             qa = list(zip(*qa, strict=True))
@@ -237,7 +178,7 @@ class ArrayInstruction(Memory):
                    for c in range(t)]
 
     def fill(self, where, i, j, kind, valid):
-        self.touch(False, kind, where, i, j, False)
+        self.touch(False, kind, where, i, j, False, valid[0])
         return self.values(where, i, j, valid, False)
 
     def epilogue(self, i, j, tile, valid):
@@ -251,7 +192,7 @@ class ArrayInstruction(Memory):
         if operand:
             name, kind, y, x, limits, bfp = operand
             if self.last_operand != (y, x):
-                self.touch(False, kind, name, y, x, bfp)
+                self.touch(False, kind, name, y, x, bfp, limits[0])
             self.last_operand = (y, x)
             w = self.values(name, y, x, limits, bfp)
         for r, c in itertools.product(range(valid[0]), range(valid[1])):

@@ -4,7 +4,7 @@ import itertools
 from fractions import Fraction
 
 from literal import LN2, LOG2E, exact, larger, log2, negative, recip, relu, relu_grad, rsqrt
-from literal_machine import Memory
+from literal_memory import Memory
 
 from hw.isa import Function, Kind, Opcode
 
@@ -34,8 +34,9 @@ class VectorInstruction(Memory):
         return self
 
     def load(self, name, i, j, dims, bfp, row_exp=False):
-        self.touch(False, Kind(self.f[f"{name}_kind"]), name, i, j, bfp)
-        return self.values(name, i, j, self.valid(i, j, dims), bfp, row_exp)
+        valid = self.valid(i, j, dims)
+        self.touch(False, Kind(self.f[f"{name}_kind"]), name, i, j, bfp, valid[0])
+        return self.values(name, i, j, valid, bfp, row_exp)
 
     def put(self, name, i, j, dims, tile, kind=None):
         bfp = name == "y" and bool(self.f["y_bfp"])

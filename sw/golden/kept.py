@@ -1,0 +1,48 @@
+"""Tiles of W that stay in the scratchpad from instruction to instruction.
+
+Written from docs/serving.md, "On-chip operands".
+"""
+
+import numpy as np
+
+from sw.golden.accesses import Trace
+
+#: Scratchpad windows of GEMM and GRAD.
+WINDOWS = ("x", "w", "dy", "dy2")
+
+
+class Kept:
+    """Tags of the scratchpad slots that hold kept tiles: slot -> (w_keep, row, column)."""
+
+    def __init__(self):
+        self._tags: dict[int, tuple[int, int, int]] = {}
+
+    def forget(self):
+        """Drop all of them."""
+        self._tags.clear()
+
+    def follow(self, fields: dict, walk: Trace) -> Trace:
+        """Let the instruction `fields` be executed.
+
+        `walk` is its trace if no tile is there at its beginning; the trace with what is there. A
+        load into a slot replaces a kept tile; other writes to the scratchpad do not touch tags.
+        """
+        number = fields["w_keep"]
+        if not number and not self._tags:
+            return walk
+        found = walk
+        for a in walk.accesses:
+            if a.write or a.window not in WINDOWS:
+                continue
+            slots = (fields[f"{a.window}_window"]["base"] + a.slot.astype(np.int64)).tolist()
+            tags = [(number, *tile) for tile in zip(a.i.tolist(), a.j.tolist(), strict=True)]
+            if number and a.window == "w":
+                # What is there at the beginning decides about the first access to a slot only.
+                first = np.unique(a.slot, return_index=True)[1].tolist()
+                hits = [at for at in first if self._tags.get(slots[at]) == tags[at]]
+                found = walk.without(a, hits)
+                self._tags.update(zip(slots, tags, strict=True))
+            else:
+                for slot in slots:
+                    self._tags.pop(slot, None)
+        return found
