@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 import random
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,7 +14,9 @@ from hw.isa import Kind
 from hw.memory.load import LoadUnit
 
 BASE = 0x12_3456_7000
-SPAD, ACC, PROGRAM = Destination.SPAD, Destination.ACC, Destination.PROGRAM
+SPAD, ACC, PROGRAM, DESCRIPTOR = Destination
+#: Limits of bursts that do not limit: max_beats, credits.
+FREE = 256, 65535
 
 
 def config(tile, mant_width, axi_width, **others):
@@ -39,14 +42,16 @@ def canonical(word):
 def beats_of(cfg, command):
     if command["dest"] == PROGRAM:
         return max(1, 1024 // cfg.axi_width)
-    return cfg.fp32_beats if command["fp32"] else cfg.bfp_beats
+    if command["dest"] == DESCRIPTOR:
+        return cfg.entry_bytes // cfg.beat_bytes
+    return cfg.image_beats(not command["fp32"], command["rows"])
 
 
 def expected_rows(cfg, command, image):
     """What a tile command writes: (exponent, mantissas or FP32 words) of every row."""
     t, m = cfg.tile, cfg.mant_width
     rows = []
-    for r in range(t):
+    for r in range(command["rows"] if command["gather"] else t):
         valid = [r < command["rows"] and c < command["cols"] for c in range(t)]
         if command["fp32"]:
             row = words(image >> 32 * t * r, 32, t)
@@ -70,23 +75,34 @@ def expected_rows(cfg, command, image):
     return rows
 
 
+def bursts_of(cfg, commands):
+    """Yields (address, beats) of the bursts of `commands`; sent is what `max_beats` is."""
+    max_beats = yield
+    for command in commands:
+        address, left = BASE + command["addr"], beats_of(cfg, command)
+        while left:
+            beats = min(left, 256, max(1, max_beats), (4096 - address % 4096) // cfg.beat_bytes)
+            max_beats = yield address, beats
+            address, left = address + beats * cfg.beat_bytes, left - beats
+
+
 def expected_bursts(cfg, command):
-    """(address, beats) of the bursts of a command."""
-    address, left = BASE + command["addr"], beats_of(cfg, command)
+    """(address, beats) of the bursts of a command without limits."""
+    source = bursts_of(cfg, [command])
+    next(source)
     bursts = []
-    while left:
-        beats = min(left, 256, (4096 - address % 4096) // cfg.beat_bytes)
-        bursts.append((address, beats))
-        address, left = address + beats * cfg.beat_bytes, left - beats
+    with suppress(StopIteration):
+        while True:
+            bursts.append(source.send(FREE[0]))
     return bursts
 
 
 def random_image(rng, cfg, command):
     image = bytearray(rng.randbytes(beats_of(cfg, command) * cfg.beat_bytes))
-    if command["dest"] == PROGRAM:
+    if command["dest"] in (PROGRAM, DESCRIPTOR):
         return image
     if command["fp32"]:
-        for k in range(0, 4 * cfg.tile**2, 4):
+        for k in range(0, 4 * cfg.tile * command["rows"], 4):
             if rng.random() < 0.5:
                 special = [0x80000000, 1, 0x807FFFFF, 0x7F800000, 0xFF800000, 0x7F800001,
                            0xFFFFFFFF, 0x00800000, 0x7F7FFFFF]
@@ -100,15 +116,18 @@ def random_image(rng, cfg, command):
     return image
 
 
-def random_commands(rng, cfg, count, dests=(SPAD, ACC, ACC, PROGRAM)):
+def random_commands(rng, cfg, count, dests=(SPAD, SPAD, ACC, ACC, ACC, PROGRAM, DESCRIPTOR)):
     commands = []
     for _ in range(count):
         dest = rng.choice(dests)
         full = rng.random() < 0.3
+        gather = dest == SPAD and rng.randrange(2)
         commands.append({
             "source": rng.choice(list(Source)), "dest": dest, "kind": rng.choice(list(Kind)),
             "fp32": rng.randrange(2) if dest == ACC else 0, "row_exp": rng.randrange(2),
-            "slot": rng.randrange(cfg.acc_slots if dest == ACC else cfg.spad_slots),
+            "gather": gather, "row": rng.randrange(cfg.tile),
+            "slot": rng.randrange(cfg.acc_slots if dest == ACC
+                                  else cfg.spad_slots - gather * (cfg.tile - 1)),
             "rows": cfg.tile if full else rng.randint(1, cfg.tile),
             "cols": cfg.tile if full else rng.randint(1, cfg.tile),
             # often close below a 4 KiB boundary
@@ -126,15 +145,17 @@ class Outcome:
     errors: list = field(default_factory=list)       # addresses
     idle_clocks: list = field(default_factory=list)  # since `abort`: idle in this clock
     unanswered: list = field(default_factory=list)   # bursts raised or unanswered in this clock
+    owed: list = field(default_factory=list)         # beats raised and not arrived in this clock
     clocks: int = 0
 
 
 def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), abort_at=None,
-        block_at=None, clocks=None):
+        block_at=None, clocks=None, limits=(FREE,)):
     """Feed `commands` to a LoadUnit with a memory behind it; stop when all are done.
 
     `bad_beats` are numbers of beats, counted over the run, that get an error response. From clock
-    `block_at` on the accumulator takes no rows. With `clocks` the run ends then.
+    `block_at` on the memories take no rows. With `clocks` the run ends then. `limits` are
+    (max_beats, credits), one of which holds at a time, changed at random.
     """
     rng = random.Random(seed)
     dut, out = LoadUnit(cfg), Outcome()
@@ -148,6 +169,10 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
     async def bench(ctx):
         sent, offered, beat_offered, beats = 0, False, False, 0
         held_ar = held_row = None
+        before = 0, *FREE                            # owed and limits in the clock before
+        owed = 0
+        bursts = bursts_of(cfg, commands)
+        next(bursts)
         done = finished = 0
         ctx.set(dut.base, BASE)
         while finished < len(commands) if clocks is None else out.clocks < clocks:
@@ -158,8 +183,14 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
             if offered:
                 ctx.set(dut.cmd.payload, load_command(cfg).const(commands[sent]))
             ctx.set(dut.ar_ready, rng.random() >= stall)
-            ctx.set(dut.l_w_ready, (block_at is None or out.clocks < block_at)
-                    and rng.random() >= stall)
+            for ready in dut.l_w_ready, dut.w_ready:
+                ctx.set(ready, (block_at is None or out.clocks < block_at)
+                        and rng.random() >= stall)
+            max_beats, credits = before[1:] if rng.random() < 0.9 else rng.choice(limits)
+            if out.clocks == 0:
+                max_beats, credits = limits[0]
+            ctx.set(dut.max_beats, max_beats)
+            ctx.set(dut.credits, credits)
             beat_offered = bool(queue) and queue[0][0] <= out.clocks and (
                 beat_offered or rng.random() >= stall)
             ctx.set(dut.r_valid, beat_offered)
@@ -172,16 +203,24 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
             # ---- what happens in this clock
             ar = (ctx.get(dut.ar_addr), ctx.get(dut.ar_len) + 1) if ctx.get(dut.ar_valid) else None
             assert held_ar is None or held_ar == ar, "a raised burst changed"
+            if ar and not held_ar:
+                assert ar == bursts.send(before[1])
+                assert not before[0] or before[0] + ar[1] <= before[2], "more than the credits"
+                owed += ar[1]
+            assert ctx.get(dut.owed) == owed
+            before = owed, max_beats, credits
+            out.owed.append(owed)
             row = None
+            if ctx.get(dut.w_valid):
+                row = ("spad", ctx.get(dut.w_slot), ctx.get(dut.w_row), ctx.get(dut.w_exp),
+                       [ctx.get(x) for x in dut.w_data])
             if ctx.get(dut.l_w_valid):
+                assert row is None, "rows of two commands at a time"
                 row = ("acc", ctx.get(dut.l_w_slot), ctx.get(dut.l_w_row), None,
                        [ctx.get(x) for x in dut.l_w_data])
             assert held_row is None or held_row == row, "an offered row changed"
-            if ctx.get(dut.w_en):
-                out.events.append(("spad", ctx.get(dut.w_slot), ctx.get(dut.w_row),
-                                   ctx.get(dut.w_exp), [ctx.get(x) for x in dut.w_data]))
             held_row = row
-            if row and ctx.get(dut.l_w_ready):
+            if row and ctx.get(dut.w_ready if row[0] == "spad" else dut.l_w_ready):
                 out.events.append(row)
                 held_row = None
             if ctx.get(dut.load_done):
@@ -189,6 +228,9 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
                 finished += 1
             if ctx.get(dut.instr_valid):
                 out.events.append(("instr", ctx.get(dut.instr)))
+                finished += 1
+            if ctx.get(dut.descriptor_valid):
+                out.events.append(("descriptor", ctx.get(dut.descriptor)))
                 finished += 1
             if ctx.get(dut.error):
                 out.errors.append(ctx.get(dut.error_addr))
@@ -210,6 +252,7 @@ def run(cfg, commands, images, *, stall=0.0, latency=3, seed=0, bad_beats=(), ab
                 assert not counted
             if beat_offered and ctx.get(dut.r_ready):
                 done += queue.pop(0)[2]
+                owed -= 1
                 beats, beat_offered = beats + 1, False
             if aborted:
                 assert not ctx.get(dut.cmd.ready)
@@ -234,20 +277,26 @@ def expected_events(cfg, commands, images):
         if command["dest"] == PROGRAM:
             events.append(("instr", image % 2**1024))
             continue
+        if command["dest"] == DESCRIPTOR:
+            events.append(("descriptor", image % 2**128))
+            continue
         memory = "spad" if command["dest"] == SPAD else "acc"
         for r, (exponent, row) in enumerate(expected_rows(cfg, command, image)):
-            events.append((memory, command["slot"], r, exponent, row))
+            where = (command["slot"] + r, command["row"]) if command["gather"] \
+                else (command["slot"], r)
+            events.append((memory, *where, exponent, row))
         events.append(("done", command["source"]))
     return events
 
 
 def split_events(events):
-    """Tile events and instructions; between the two kinds there is no order."""
-    return [e for e in events if e[0] != "instr"], [e for e in events if e[0] == "instr"]
+    """Tile events, and instructions and descriptors; between the two there is no order."""
+    others = "instr", "descriptor"
+    return [e for e in events if e[0] not in others], [e for e in events if e[0] in others]
 
 
 CONFIGS = [(2, 4, 32), (2, 8, 512), (3, 5, 64), (3, 4, 32), (4, 8, 64), (4, 4, 512), (4, 12, 32),
-           (5, 8, 128), (5, 16, 256), (5, 4, 64), (4, 9, 1024)]
+           (5, 8, 128), (5, 16, 256), (5, 4, 64), (4, 9, 1024), (6, 8, 32), (12, 8, 64)]
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.5])
@@ -269,7 +318,8 @@ def test_unpacks_what_memory_holds(sizes, stall):
 def test_splits_long_images():
     cfg = Config(tile=20, mant_width=8, axi_width=32, spad_kib=8, acc_kib=8)
     commands = [{"source": Source.VECTOR, "dest": ACC, "kind": Kind.PARTIAL, "fp32": 1,
-                 "row_exp": 0, "slot": 1, "rows": 20, "cols": 20, "addr": addr}
+                 "row_exp": 0, "gather": 0, "row": 0, "slot": 1, "rows": 20, "cols": 20,
+                 "addr": addr}
                 for addr in (0, 4096 - 4 * 260)]
     rng = random.Random(0)
     images = [random_image(rng, cfg, c) for c in commands]
@@ -286,11 +336,49 @@ def test_keeps_up_with_the_bus(sizes, clocks):
     rng = random.Random(0)
     commands = random_commands(rng, cfg, 40, dests=(SPAD,))
     for k, command in enumerate(commands):  # no burst crosses a boundary
-        command["addr"] = k * 4096
+        command |= {"addr": k * 4096, "gather": 0, "rows": cfg.tile}
     images = [random_image(rng, cfg, c) for c in commands]
     out = run(cfg, commands, images, latency=8)
     assert out.events == expected_events(cfg, commands, images)
     assert out.clocks <= clocks * len(commands) + 25
+
+
+@pytest.mark.parametrize("sizes", [(16, 8, 128), (4, 8, 64), (5, 8, 512)])
+def test_gathers_keep_up_with_the_bus(sizes):
+    cfg = config(*sizes)
+    rng = random.Random(0)
+    commands = random_commands(rng, cfg, 60, dests=(SPAD,))
+    for k, command in enumerate(commands):
+        command |= {"addr": k * 4096, "gather": 1, "slot": 0, "rows": 1 + k % 2}
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images, latency=8)
+    assert out.events == expected_events(cfg, commands, images)
+    assert out.clocks <= sum(max(2, beats_of(cfg, c)) for c in commands) + 25
+
+
+@pytest.mark.parametrize("credits", [0, 3, 4, 6, 9, 11])
+def test_uses_its_credits(credits):
+    cfg = config(4, 8, 64)
+    rng = random.Random(0)
+    commands = random_commands(rng, cfg, 12, dests=(ACC,))
+    for k, command in enumerate(commands):
+        command |= {"addr": k * 4096, "rows": 4, "fp32": 1}
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images, latency=20, limits=[(4, credits)])
+    assert out.events == expected_events(cfg, commands, images)
+    # when a burst is raised in the clock in which a beat arrives, one credit stays unused
+    assert max(out.owed) in ((credits - 1, credits) if credits > 4 else (4,))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_limits_change_at_any_time(seed):
+    cfg = config(*[(5, 8, 128), (4, 8, 64), (12, 8, 64), (10, 8, 32)][seed], outstanding=5)
+    rng = random.Random(seed)
+    commands = random_commands(rng, cfg, 40)
+    images = [random_image(rng, cfg, c) for c in commands]
+    out = run(cfg, commands, images, stall=0.2 * seed, seed=seed, latency=20,
+              limits=[(0, 0), (1, 3), (2, 65535), (3, 4), (16, 40), (511, 300), FREE])
+    assert split_events(out.events) == split_events(expected_events(cfg, commands, images))
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.5])
@@ -306,11 +394,13 @@ def test_reports_error_responses(stall):
     assert out.events == expected_events(cfg, commands, images)
 
 
-@pytest.mark.parametrize("bad", [0, 7, 15, None])
-def test_an_instruction_with_an_error_is_none(bad):
+@pytest.mark.parametrize(("dest", "bad"), [
+    (PROGRAM, 0), (PROGRAM, 7), (PROGRAM, 15), (PROGRAM, None), (DESCRIPTOR, 0), (DESCRIPTOR, 1),
+    (DESCRIPTOR, None)])
+def test_what_came_with_an_error_is_not_valid(dest, bad):
     cfg = config(4, 8, 64)
     rng = random.Random(5)
-    commands = random_commands(rng, cfg, 2, dests=(PROGRAM,))
+    commands = random_commands(rng, cfg, 2, dests=(dest,))
     images = [random_image(rng, cfg, c) for c in commands]
     out = run(cfg, commands, images, bad_beats=[] if bad is None else [bad], clocks=80)
     assert out.events == expected_events(cfg, commands, images)[0 if bad is None else 1:]
