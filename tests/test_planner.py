@@ -9,6 +9,7 @@ from sw.compiler.assembler import instruction
 from sw.compiler.cost import Bus
 from sw.compiler.planner import Layer, PlanError, paper_order, plan
 from sw.compiler.reuse import best_window, visits
+from sw.compiler.share import Share
 from sw.golden.decode import check, decode
 from sw.golden.traffic import trace
 
@@ -54,26 +55,98 @@ def test_plans_are_legal_and_windows_disjoint(cfg, order):
 
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 44])
-def test_only_the_given_accumulator_slots_are_used(limit):
+@pytest.mark.parametrize("first", [0, 7])
+def test_only_the_given_accumulator_slots_are_used(first, limit):
     cfg = load("tiny")
+    share = Share(Share.whole(cfg).spad, range(first, first + limit))
     for layer in (Layer(opcode=Opcode.GEMM, m=90, k=30, n=70),
                   Layer(opcode=Opcode.GRAD, m=90, k=30, n=70),
                   Layer(opcode=Opcode.GRAD, m=90, k=30, n=70, y_off=True),
                   Layer(opcode=Opcode.GRAD, m=90, k=30, n=70, dw_off=True)):
-        fields = fields_of(cfg, layer, plan(cfg, layer, order="dx-major", accumulators=limit))
+        fields = fields_of(cfg, layer, plan(cfg, layer, order="dx-major", share=share))
         assert check(cfg, fields) is Error.NONE
         names = [name for name, off in (("y", layer.y_off), ("dw", layer.dw_off)) if not off]
         names = ["y"] if layer.opcode is Opcode.GEMM else names
         used = [s for w in windows(cfg, fields, names) for s in w]
         assert len(used) == len(set(used))
-        assert max(used) < limit
+        assert set(used) <= set(share.acc)
+
+
+SHARES = [(load("edge"), range(552, 1024)), (load("edge"), range(512, 1024)),
+          (load("edge"), range(300, 1024)), (load("edge"), range(100, 1024)),
+          (load("edge"), range(900, 1024)), (load("edge"), range(512, 552)),
+          (load("small45"), range(300, 481)), (load("small45"), range(60, 340)),
+          (load("tiny"), range(30, 37)),
+          (Config(tile=13, spad_kib=1, spad_banks=2, acc_kib=3, acc_banks=2), range(1, 7))]
+
+
+@pytest.mark.parametrize(("cfg", "spad"), SHARES, ids=str)
+@pytest.mark.parametrize("order", [None, *Order])
+def test_plans_keep_to_their_share(cfg, spad, order):
+    """And operands that are read together have banks of their own if the share has two."""
+    share = Share(spad, range(1, cfg.acc_slots))
+    name = order.name.lower().replace("_", "-") if order else "auto"
+    m, k, n = (factor * cfg.tile - 1 for factor in (19, 20, 18))
+    layer = Layer(opcode=Opcode.GRAD if order else Opcode.GEMM, m=m, k=k, n=n)
+    fields = fields_of(cfg, layer, plan(cfg, layer, order=name, share=share))
+    assert check(cfg, fields) is Error.NONE
+    streamed = {"dy", "dy2"} if order else {"x"}
+    names = ["x", "w"] if order is None else ["x", "w", "dy"]
+    names += ["dy2"] if order is Order.INTERLEAVED else []
+    slots = {n: set(windows(cfg, fields, [n])[0]) for n in names}
+    used = [s for n in names for s in slots[n]]
+    assert len(used) == len(set(used))
+    assert set(used) <= {s for bank in share.banks(cfg) for s in bank}
+    banks = {n: {s >> cfg.slot_index_bits for s in slots[n]} for n in names}
+    if len(share.banks(cfg)) >= 2:
+        for one in streamed & set(names):
+            for other in set(names) - streamed:
+                assert not banks[one] & banks[other]
+
+
+@pytest.mark.parametrize("opcode", [Opcode.GEMM, Opcode.GRAD])
+def test_half_of_the_scratchpad_is_enough(opcode):
+    """A training step's operations take about as long, and use most of the share."""
+    cfg = load("edge")
+    share = Share(range(552, 1024), range(24, 64))
+    for m, k, n in ((64, 256, 256), (64, 64, 256), (300, 310, 290)):
+        layer = Layer(opcode=opcode, m=m, k=k, n=n, y_bfp=True)
+        assert plan(cfg, layer, share=share).clocks < 1.1 * plan(cfg, layer).clocks
+    layer = Layer(opcode=opcode, m=900, k=900, n=900)
+    fields = fields_of(cfg, layer, plan(cfg, layer, order="auto", share=share))
+    names = ["x", "w"] if opcode is Opcode.GEMM else ["x", "w", "dy"]
+    assert sum(map(len, windows(cfg, fields, names))) >= 256
+
+
+def test_halves_of_a_share_end_at_banks():
+    cfg = load("edge")
+    assert Share.whole(cfg).quarters(cfg) == [range(256 * i, 256 * i + 256) for i in range(4)]
+    assert Share(range(552, 1024), range(8)).quarters(cfg) \
+        == [range(552, 660), range(660, 768), range(768, 896), range(896, 1024)]
+    assert Share(range(300, 1024), range(8)).quarters(cfg) \
+        == [range(300, 512), range(512, 768), range(768, 896), range(896, 1024)]
+    small = load("small45")  # 97 slots a bank, numbers in steps of 128
+    assert Share(range(300, 481), range(8)).banks(small) == [range(300, 353), range(384, 481)]
+    assert Share.whole(small).banks(small) == [range(128 * i, 128 * i + 97) for i in range(4)]
+
+
+@pytest.mark.parametrize(("spad", "acc", "found"), [
+    (range(5, 8), range(8), "not 3 and 8"), (range(8), range(1), "not 8 and 1"),
+    (range(0), range(8), "not 0 and 8"), (range(127, 131), range(8), "not 4 and 8")])
+def test_shares_that_are_too_small_are_named(spad, acc, found):
+    cfg = load("tiny", ["spad_kib=8"])
+    with pytest.raises(PlanError) as error:
+        plan(cfg, Layer(opcode=Opcode.GEMM, m=9, k=9, n=9), share=Share(spad, acc))
+    assert str(error.value) == "a share must have at least 4 scratchpad slots, 2 in each of two " \
+        f"banks, and 2 accumulator slots, {found}"
 
 
 def test_an_output_that_fits_is_never_spilled():
     """dX of 2 x 8 tiles stays in the accumulator as a whole, though half the slots are fewer."""
     cfg = load("tiny")
     layer = Layer(opcode=Opcode.GRAD, m=8, k=32, n=16)
-    assert bytes_of(cfg, layer, order="sequential", accumulators=24)["WRITE_PARTIAL"] == 0
+    share = Share(range(256), range(24))
+    assert bytes_of(cfg, layer, order="sequential", share=share)["WRITE_PARTIAL"] == 0
 
 
 @pytest.mark.parametrize("banks", [2, 4, 8])

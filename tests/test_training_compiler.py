@@ -165,9 +165,16 @@ def test_places_are_named():
 
 def test_slots_are_disjoint_where_there_are_enough():
     for kib in range(1, 9):
-        slots = Slots.of(Config(tile=4, acc_kib=kib, acc_banks=4, axi_width=64))
-        assert slots.array + slots.epilogue == slots.staging.start
-        assert len(slots.staging) >= 4
+        total = 16 * kib
+        for share in (range(total), range(total // 2, total), range(3, total)):
+            slots = Slots.of(Config(tile=4, acc_kib=kib, acc_banks=4, axi_width=64), share)
+            assert slots.array.start == share.start
+            assert slots.array.stop == slots.epilogue.start
+            assert slots.staging.stop <= share.stop
+            if len(share) >= 12:
+                assert slots.epilogue.stop == slots.staging.start
+                assert slots.staging.stop == share.stop
+            assert len(slots.staging) >= 4
 
 
 @pytest.mark.parametrize(("make", "error", "message"), [

@@ -5,6 +5,7 @@ from sw.compiler.cost import Bus
 from sw.compiler.layers import RESULT_REG, X_REG, Layers
 from sw.compiler.network import Network
 from sw.compiler.programs import BatchProgram, advance, check_samples
+from sw.compiler.share import Share
 
 
 class InferencePlan(BatchProgram):
@@ -18,6 +19,8 @@ class InferencePlan(BatchProgram):
         X and activations have one exponent per row of a tile instead of one per tile.
     bus : Bus, optional
         The DRAM that is planned for.
+    share : Share, optional
+        Slots that the program may use (default: all).
 
     Attributes
     ----------
@@ -31,10 +34,10 @@ class InferencePlan(BatchProgram):
     """
 
     def __init__(self, cfg: Config, network: Network, batch: int, samples: int, *,
-                 rows: bool = False, bus: Bus | None = None):
+                 rows: bool = False, bus: Bus | None = None, share: Share | None = None):
         check_samples(batch, samples)
         self.rows = rows
-        layers = Layers(cfg, network, batch, rows=rows, bus=bus)
+        layers = Layers(cfg, network, batch, rows=rows, bus=bus, share=share)
         layers.place_forward()
         layers.place_batches("x", samples, network.inputs, True)
         layers.place_batches("logits", samples, network.outputs, False)

@@ -12,6 +12,7 @@ from sw.compiler.layout import Batches, Matrix, Region
 from sw.compiler.network import Network
 from sw.compiler.planner import Layer, plan
 from sw.compiler.schedule import Command
+from sw.compiler.share import Share
 from sw.compiler.slots import Slots
 
 #: Address registers: offset of the batch in "x", "targets", "losses" or "logits"; salt of the step.
@@ -41,14 +42,19 @@ class Layers:
         Round BFP results stochastically, with salts from SALT_REG on.
     rows : bool
         X and activations have one exponent per row; forward only.
+    share : Share, optional
+        Slots that the instructions may use (default: all).
     """
 
     def __init__(self, cfg: Config, network: Network, batch: int, *, order: str = "auto",
-                 stochastic: bool = False, rows: bool = False, bus: Bus | None = None):
+                 stochastic: bool = False, rows: bool = False, bus: Bus | None = None,
+                 share: Share | None = None):
         self.cfg, self.network, self.batch, self.bus = cfg, network, batch, bus or Bus()
         self.stochastic, self.rows = stochastic, rows
         self._orders = dict.fromkeys(range(1, len(network.layers) + 1), order)
-        self.slots = Slots.of(cfg)
+        share = share or Share.whole(cfg)
+        self.slots = Slots.of(cfg, share.acc)
+        self._array = Share(share.spad, self.slots.array)
         self.region = Region(cfg)
         self.places: dict[str, Matrix] = {}
         self.batches: dict[str, Batches] = {}
@@ -62,13 +68,18 @@ class Layers:
         """Place `samples` rows in batches."""
         self.batches[name] = self.region.batches(samples, self.batch, cols, bfp)
 
+    def place_parameters(self, number: int):
+        """Place weights, bias and the weights' BFP copy of layer `number`."""
+        layer = self.network.layers[number - 1]
+        self.place(f"weights_{number}", layer.inputs, layer.outputs, False)
+        self.place(f"bias_{number}", 1, layer.outputs, False)
+        self.place(f"weights_bfp_{number}", layer.inputs, layer.outputs, True)
+
     def place_forward(self):
         """Place what the forward instructions need, but "x" and "logits"."""
         most = 0
         for number, layer in enumerate(self.network.layers, 1):
-            self.place(f"weights_{number}", layer.inputs, layer.outputs, False)
-            self.place(f"bias_{number}", 1, layer.outputs, False)
-            self.place(f"weights_bfp_{number}", layer.inputs, layer.outputs, True)
+            self.place_parameters(number)
             if number < len(self.network.layers):
                 self.place(f"output_{number}", self.batch, layer.outputs, True)
             most = max(most, layer.inputs, layer.outputs)
@@ -96,7 +107,7 @@ class Layers:
         function = Function.BIAS_RELU if layer.relu else Function.BIAS
         chosen = _plan(self.cfg, Layer(opcode=Opcode.GEMM, m=rows, k=layer.inputs, n=layer.outputs,
                                        y_bfp=not last, function=function),
-                       bus=self.bus, accumulators=self.slots.array)
+                       bus=self.bus, share=self._array)
         fields = {
             **chosen.fields, **self._fields("x", x), **self._fields("y", y),
             **self._fields("w", f"weights_bfp_{number}"), **self._fields("dy", f"bias_{number}"),
@@ -120,7 +131,7 @@ class Layers:
         function = Function.RELU_GRAD if masked else Function.NONE
         chosen = _plan(self.cfg, Layer(opcode=Opcode.GRAD, m=rows, k=layer.inputs, n=layer.outputs,
                                        y_bfp=not first, y_off=first, function=function),
-                       order=self._orders[number], bus=self.bus, accumulators=self.slots.array)
+                       order=self._orders[number], bus=self.bus, share=self._array)
         if self._orders[number] == "auto":
             self._orders[number] = chosen.order
         fields = {

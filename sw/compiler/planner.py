@@ -13,7 +13,9 @@ from hw.config import Config
 from hw.isa import Function, Opcode, Order
 from sw.compiler.assembler import window
 from sw.compiler.cost import OVERHEAD, WINDOWS, Bus, replay
-from sw.compiler.reuse import best_window, power_ceil, power_floor
+from sw.compiler.reuse import best_window, power_floor
+from sw.compiler.share import Share
+from sw.compiler.splits import accumulators, splits
 from sw.golden.traffic import trace
 
 #: Names of orders on command lines.
@@ -78,18 +80,21 @@ def paper_order(m: int, k: int, n: int) -> Order:
 
 def plan(cfg: Config, layer: Layer, *, order: str = "auto",
          blocks: tuple[int, int, int] | None = None, bus: Bus | None = None,
-         accumulators: int | None = None) -> Plan:
+         share: Share | None = None) -> Plan:
     """Plan `layer`: order "auto" (by cost), "paper" or a name; `blocks` (bm, bn, bk) if given.
 
-    Only the first `accumulators` accumulator slots are used (default: all).
+    Only slots of `share` are used (default: all).
 
     Raises
     ------
     PlanError
-        Unknown order, or a block that is negative or above 65535.
+        Unknown order, a block that is negative or above 65535, or a share that is too small.
     """
-    bus = bus or Bus()
-    accumulators = accumulators or cfg.acc_slots
+    bus, share = bus or Bus(), share or Share.whole(cfg)
+    slots = sum(map(len, share.banks(cfg)))
+    if slots < 4 or not all(share.quarters(cfg)) or len(share.acc) < 2:
+        raise PlanError(f"a share must have at least 4 scratchpad slots, 2 in each of two banks, "
+                        f"and 2 accumulator slots, not {slots} and {len(share.acc)}")
     if order not in ("auto", "paper", *ORDERS):
         raise PlanError(f"order must be auto, paper, {', '.join(ORDERS)}, not {order!r}")
     if blocks and not all(0 <= b < 1 << 16 for b in blocks):
@@ -103,12 +108,13 @@ def plan(cfg: Config, layer: Layer, *, order: str = "auto",
     tiles = {d: -(-getattr(layer, d) // cfg.tile) for d in "mnk"}
     blockings = [dict(zip("mnk", blocks, strict=True))] if blocks else list(_blockings(tiles))
     operations = tiles["m"] * tiles["n"] * tiles["k"] * (2 - layer.y_off - layer.dw_off)
+    results = accumulators(layer.opcode, layer.y_off, layer.dw_off, tiles, share.acc)
     plans = []
     for chosen in orders:
         ranked = sorted((_Candidate(cfg, layer, chosen, tiles, blocking, split, acc, bus).plan()
                          for blocking in blockings
-                         for split in _splits(cfg, layer.opcode, chosen)
-                         for acc in _accumulators(layer, tiles, accumulators)),
+                         for split in splits(cfg, share, layer.opcode, chosen)
+                         for acc in results),
                         key=lambda p: p.cost(cfg, bus))
         if operations <= REPLAY_LIMIT:
             plans += [_replayed(cfg, p, bus) for p in ranked[:FINALISTS]]
@@ -142,32 +148,6 @@ def _blockings(tiles: dict[str, int]):
         for bn in sizes(tiles["n"], 65):
             for bk in sizes(tiles["k"], 65):
                 yield {"m": bm, "n": bn, "k": bk}
-
-
-def _splits(cfg: Config, opcode: Opcode, order: Order) -> tuple[tuple[int, ...], ...]:
-    """Ways to cut the scratchpad: quarters for X, W (GEMM); X, W, dY and, `interleaved`, dY2.
-
-    Operands that are read together get banks of their own if there are enough.
-    """
-    if opcode is Opcode.GEMM:
-        return ((2, 2),)
-    if order is Order.INTERLEAVED:
-        return ((1, 1, 1, 1),)
-    return ((1, 1, 2), (2, 1, 1), (1, 2, 1)) if cfg.spad_banks >= 4 else ((1, 1, 2),)
-
-
-def _accumulators(layer: Layer, tiles: dict[str, int], slots: int) -> list[tuple[int, int]]:
-    """Ways to share accumulator slots between Y (dX) and dW: halves, or all that one can use."""
-    if layer.opcode is Opcode.GEMM or layer.dw_off:
-        return [(slots, 0)]
-    if layer.y_off:
-        return [(0, slots)]
-    y, dw = (power_ceil(tiles[a]) * power_ceil(tiles[b]) for a, b in ("mk", "kn"))
-    half = power_floor(slots // 2)
-    if max(y, dw) <= half:
-        return [(half, half)]
-    chosen = {half, *(s for s in (y, power_floor(max(1, slots - dw))) if s < slots)}
-    return [(s, power_floor(slots - s)) for s in sorted(chosen)]
 
 
 @lru_cache(1 << 14)
@@ -220,37 +200,16 @@ class _Candidate:
         self.tile_bytes += results * cfg.image_bytes(bfp)
         self.tile_bytes += results * cfg.fp32_bytes * getattr(layer, f"{name}_accumulate")
 
-    def _place(self, quarters: tuple[int, ...]) -> list[tuple[int, int]]:
-        """(base, slots) of neighbours that take `quarters` of the scratchpad each.
-
-        With four banks or more a neighbour begins at a bank. One that would span banks keeps to
-        its first bank unless slot numbers are contiguous over banks.
-        """
-        cfg = self.cfg
-        contiguous = cfg.bank_slots == 1 << cfg.slot_index_bits
-        places, taken = [], 0
-        for q in quarters:
-            first = taken * cfg.spad_banks
-            bank, rest = divmod(first, 4)
-            index = rest * cfg.bank_slots // 4
-            slots = q * cfg.spad_slots // 4
-            if not contiguous or cfg.spad_banks == 1:
-                slots = min(slots, cfg.bank_slots - index)
-            places.append((bank << cfg.slot_index_bits | index, slots))
-            taken += q
-        return places
-
-    def _gemm(self, split, y_slots, _):
+    def _gemm(self, places, y, _):
         loops = self._loops("KMNknm")
-        places = self._place(split)
         self._spad_window("x", "mk", [loops], *places[0])
         self._spad_window("w", "kn", [loops], *places[1])
-        self._acc_window("y", "mn", loops, 0, y_slots)
+        self._acc_window("y", "mn", loops, *y)
         if self.layer.function in (Function.BIAS, Function.BIAS_RELU):
             turns = -(-self.tiles["m"] // self.blocks["m"]) if self.tiles["n"] > 1 else 1
             self.tile_bytes += turns * self.tiles["n"] * self.cfg.fp32_bytes
 
-    def _grad(self, split, y_slots, dw_slots):
+    def _grad(self, places, y, dw_place):
         layer, order = self.layer, self.order
         if order in (Order.SEQUENTIAL, Order.INTERLEAVED):
             dx, dw = self._loops("MKNnkm"), self._loops("NKMmnk")
@@ -260,7 +219,6 @@ class _Candidate:
             dx, dw = self._loops(outer + "nm"), self._loops(outer + "mn")
             both = not (layer.y_off or layer.dw_off)
             dy = [self._loops(outer + "pmn" if both else outer + "mn")]
-        places = self._place(split)
         self._spad_window("x", "mk", [] if layer.dw_off else [dw], *places[0])
         self._spad_window("w", "kn", [] if layer.y_off else [dx], *places[1])
         if order is Order.INTERLEAVED:
@@ -269,11 +227,11 @@ class _Candidate:
         else:
             self._spad_window("dy", "mn", dy, *places[2])
         if not layer.y_off:
-            self._acc_window("y", "mk", dx, 0, y_slots)
+            self._acc_window("y", "mk", dx, *y)
         if layer.function is Function.RELU_GRAD:
             self.tile_bytes += self.tiles["m"] * self.tiles["k"] * self.cfg.bfp_bytes
         if not layer.dw_off:
-            self._acc_window("dw", "kn", dw, y_slots, dw_slots)
+            self._acc_window("dw", "kn", dw, *dw_place)
 
     def _estimate(self) -> float:
         """Clocks: the array or the bus, whichever takes longer, and both ends of the operation."""

@@ -26,6 +26,7 @@ from sw.compiler.layers import RESULT_REG, SALT_REG, TARGET_REG, X_REG, Layers
 from sw.compiler.network import Network, NetworkError
 from sw.compiler.programs import BatchProgram, advance, check_samples
 from sw.compiler.schedule import Command, arrange
+from sw.compiler.share import Share
 
 ROUNDINGS = ("even", "stochastic")
 
@@ -45,24 +46,27 @@ class TrainingPlan(BatchProgram):
         Of BFP results: "even" or "stochastic", with a salt of its own for each tensor and step.
     bus : Bus, optional
         The DRAM that is planned for.
+    share : Share, optional
+        Slots that the program may use (default: all).
 
     Raises
     ------
     NetworkError
         Sizes or names that cannot be.
     SlotError
-        The accumulator is too small.
+        The accumulator, or the share of it, is too small.
     PlanError, LayoutError
         As planner and layout do.
     """
 
     def __init__(self, cfg: Config, network: Network, batch: int, samples: int, *,
-                 order: str = "auto", rounding: str = "even", bus: Bus | None = None):
+                 order: str = "auto", rounding: str = "even", bus: Bus | None = None,
+                 share: Share | None = None):
         check_samples(batch, samples)
         if rounding not in ROUNDINGS:
             raise NetworkError(f"rounding must be {' or '.join(ROUNDINGS)}, not {rounding!r}")
         layers = Layers(cfg, network, batch, order=order, stochastic=rounding == "stochastic",
-                        bus=bus)
+                        bus=bus, share=share)
         self._place(layers, samples)
         prepare = [layers.copy(number) for number in range(1, len(network.layers) + 1)]
         body = self._step(layers, batch) if samples >= batch else []

@@ -21,6 +21,7 @@ from hw.config import Config
 from sw.compiler.cost import Bus
 from sw.compiler.inference import InferencePlan
 from sw.compiler.network import Network
+from sw.compiler.share import Share
 from sw.compiler.training import TrainingPlan
 from sw.nn.parameters import Parameters, shapes
 from sw.runtime.backends import Hyperparameters, Outcome, Timing, run
@@ -94,6 +95,8 @@ class Trainer:
         Of stochastic rounding.
     timing : Timing, optional
         The simulated memory; also what the compiler plans for.
+    share : Share, optional
+        On-chip slots that programs may use (default: all).
 
     Raises
     ------
@@ -103,12 +106,14 @@ class Trainer:
 
     def __init__(self, cfg: Config, network: Network, *, batch: int, samples: int,
                  order: str = "auto", rounding: str = "even", backend: str = "golden",
-                 check: bool = True, seed: int = 0, timing: Timing | None = None):
+                 check: bool = True, seed: int = 0, timing: Timing | None = None,
+                 share: Share | None = None):
         self.cfg, self.network, self.batch, self.backend = cfg, network, batch, backend
         self.check, self.seed, self.timing = check, seed, timing or Timing()
+        self._share = share
         self._bus = Bus(self.timing.latency, self.timing.bytes_per_cycle)
         self.plan = TrainingPlan(cfg, network, batch, samples, order=order, rounding=rounding,
-                                 bus=self._bus)
+                                 bus=self._bus, share=share)
         self._memory = self.plan.image()
         self._inference: dict[tuple[int, bool], InferencePlan] = {}
 
@@ -196,7 +201,8 @@ class Trainer:
         key = len(x), rows
         if key not in self._inference:
             self._inference[key] = InferencePlan(self.cfg, self.network, self.batch, len(x),
-                                                 rows=rows, bus=self._bus)
+                                                 rows=rows, bus=self._bus,
+                                                 share=self._share)
         return infer(self._inference[key], self.parameters(), x, backend or self.backend,
                      timing=self.timing)[0]
 
