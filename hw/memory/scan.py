@@ -71,6 +71,8 @@ class RowBuffer(wiring.Component):
 class TileScan(wiring.Component):
     """Reads the valid rows of a command's accumulator tile once and finds their exponents.
 
+    A scatter reads one row each of as many slots instead.
+
     An exponent is the largest exponent field of the valid elements: 255 if one is NaN or Inf.
     One row per clock and one clock between tiles. A row comes out a clock after its read was
     accepted, its exponent `LATENCY` clocks later; nothing stalls them, so a read is asked for
@@ -85,7 +87,7 @@ class TileScan(wiring.Component):
     reserve : Out(1), a read is accepted
     row_en : Out(1), row : Out(32 * tile), with +0 in columns that are not valid
     exp_en : Out(1), exp : Out(8), the row's exponent
-    exp_row : Out(1), with `exp_en`: of a BFP tile with one exponent per row
+    exp_row : Out(1), with `exp_en`: of a BFP image with one exponent per row
     exp_last : Out(1), with `exp_en`: the tile's last valid row
     tile_en : Out(1), tile_exp : Out(8), the tile's exponent, if it is to be BFP
     read_done : Out(1), pulse: the tile has been read for the last time;
@@ -115,10 +117,11 @@ class TileScan(wiring.Component):
         m = Module()
         busy = Signal()
         row = Signal(cfg.row_bits)
-        last_row = Signal(cfg.row_bits)
+        left = Signal(cfg.row_bits)  # rows after this one
         slot = Signal(cfg.acc_slot_bits)
+        scatter = Signal()
         valid_columns = Signal(cfg.tile)
-        kept = data.StructLayout({"bfp": 1, "row_exp": 1, "final": 1})
+        kept = data.StructLayout({"bfp": 1, "row_exp": 1, "spad": 1, "final": 1})
         flags = Signal(kept)
         accepted = Signal()
         last = Signal()
@@ -126,14 +129,16 @@ class TileScan(wiring.Component):
         m.d.comb += [
             self.cmd.ready.eq(~busy & self.tile_room),
             self.s_r_valid.eq(busy & self.room), self.s_r_slot.eq(slot), self.s_r_row.eq(row),
-            accepted.eq(self.s_r_valid & self.s_r_ready), last.eq(row == last_row),
+            accepted.eq(self.s_r_valid & self.s_r_ready), last.eq(left == 0),
             self.reserve.eq(accepted),
         ]
         with m.If(accepted):
-            m.d.sync += [row.eq(row + 1), busy.eq(~last)]
+            m.d.sync += [row.eq(row + ~scatter), slot.eq(slot + scatter), left.eq(left - 1),
+                         busy.eq(~last)]
         with m.If(self.cmd.valid & self.cmd.ready):
             m.d.sync += [
-                busy.eq(1), row.eq(0), last_row.eq(command.rows - 1), slot.eq(command.slot),
+                busy.eq(1), row.eq(Mux(command.scatter, command.row, 0)),
+                left.eq(command.rows - 1), slot.eq(command.slot), scatter.eq(command.scatter),
                 self.read_source.eq(command.source),
                 valid_columns.eq(Cat(command.cols > c for c in range(cfg.tile))),
                 *(flags[name].eq(command[name]) for name in kept.members),
@@ -164,7 +169,8 @@ class TileScan(wiring.Component):
         tile_flags = kept(tags[2:])
         m.d.comb += [
             self.exp_en.eq(tags[0]), self.exp.eq(values[0]), self.exp_last.eq(tags[1]),
-            self.exp_row.eq(tile_flags.bfp & tile_flags.row_exp), ends.eq(tags[0] & tags[1]),
+            self.exp_row.eq(tile_flags.bfp & tile_flags.row_exp & ~tile_flags.spad),
+            ends.eq(tags[0] & tags[1]),
         ]
 
         # Largest of the tile.

@@ -22,11 +22,48 @@ def image_beat(cfg: Config) -> data.StructLayout:
     })
 
 
+class ImageMerge(wiring.Component):
+    """Two streams of images into one, image by image; input 0 goes first.
+
+    Latency 0 clocks, one beat per clock.
+
+    Members
+    -------
+    i : In(stream.Signature(image_beat(cfg))).array(2)
+    o : Out(stream.Signature(image_beat(cfg)))
+    """
+
+    def __init__(self, cfg: Config):
+        super().__init__({"i": In(stream.Signature(image_beat(cfg))).array(2),
+                          "o": Out(stream.Signature(image_beat(cfg)))})
+
+    def elaborate(self, platform):
+        m = Module()
+        inside = Signal()  # of an image, the one of `current`
+        current = Signal()
+        chosen = Signal()
+        first, second = self.i
+        m.d.comb += [
+            chosen.eq(Mux(inside, current, ~first.valid)),
+            first.ready.eq(self.o.ready & ~(inside & current)),
+            second.ready.eq(self.o.ready & chosen),
+            self.o.valid.eq(Mux(chosen, second.valid, first.valid)),
+        ]
+        with m.If(chosen):
+            m.d.comb += self.o.payload.eq(second.payload)
+        with m.Else():
+            m.d.comb += self.o.payload.eq(first.payload)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [inside.eq(~self.o.payload.last), current.eq(chosen)]
+        return m
+
+
 class BurstWriter(wiring.Component):
     """Buffers beats and writes them in INCR bursts over AXI4.
 
-    A burst ends with its image, before a 4 KiB boundary, at 256 beats and at half the write
-    buffer. Its AW is raised when all its data is buffered; its W follows at once, accepted or not.
+    A burst ends with its image, before a 4 KiB boundary, at `max_beats`, at 256 beats and at half
+    the write buffer. Its AW is raised when all its data is buffered; its W follows at once,
+    accepted or not.
     One beat per clock; a full buffer stalls the input.
 
     `base` may change only while nothing is inside. After an error response no `done` is given
@@ -36,6 +73,8 @@ class BurstWriter(wiring.Component):
     -------
     i : In(stream.Signature(image_beat(cfg)))
     base : In(addr_width), address of the region, a multiple of a beat
+    max_beats : In(9), most beats of a burst, 0 counts as 1; of one that is being formed when it
+        changes, the beats still to come keep to it
     aw_valid, aw_ready, aw_addr, aw_len : out, in, Out(addr_width), Out(8)
     w_valid, w_ready, w_data, w_last : out, in, Out(axi_width), out
     b_valid, b_ready, b_resp : in, out, In(2)
@@ -48,19 +87,21 @@ class BurstWriter(wiring.Component):
     count_kind : Out(Kind), count_bytes : Out(16), of that burst
     abort : In(1), while high no new AW is raised; one that waits, and W that is owed, go on
     idle : Out(1), no AW waits, no W is owed and no response is outstanding
+    empty : Out(1), nor is there a beat inside; every `done` has been given or is given now
     """
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
         super().__init__({
             "i": In(stream.Signature(image_beat(cfg))), "base": In(cfg.addr_width),
+            "max_beats": In(9),
             "aw_valid": Out(1), "aw_ready": In(1), "aw_addr": Out(cfg.addr_width),
             "aw_len": Out(8), "w_valid": Out(1), "w_ready": In(1), "w_data": Out(cfg.axi_width),
             "w_last": Out(1), "b_valid": In(1), "b_ready": Out(1), "b_resp": In(2),
             "done": Out(1), "done_source": Out(Source),
             "error": Out(1), "error_addr": Out(OFFSET_BITS),
             "count_en": Out(1), "count_kind": Out(Kind), "count_bytes": Out(16),
-            "abort": In(1), "idle": Out(1),
+            "abort": In(1), "idle": Out(1), "empty": Out(1),
         })
 
     def elaborate(self, platform):
@@ -91,7 +132,8 @@ class BurstWriter(wiring.Component):
             offset.eq(Mux(image_starts, self.i.payload.offset, next_offset)),
             start.eq(Mux(burst_starts, offset, burst_offset)),
             page_beat.eq(self.base[log_beat:] + offset[log_beat:]),
-            ends.eq(self.i.payload.last | page_beat.all() | (length == longest - 1)),
+            ends.eq(self.i.payload.last | page_beat.all() | (length == longest - 1)
+                    | (length + 1 >= self.max_beats)),
             self.i.ready.eq(beats.i.ready & bursts.i.ready),
             push.eq(self.i.valid & self.i.ready),
             beats.i.valid.eq(push), bursts.i.valid.eq(push & ends),
@@ -144,6 +186,7 @@ class BurstWriter(wiring.Component):
             self.b_ready.eq(pending.o.valid), answered.eq(self.b_valid & self.b_ready),
             pending.o.ready.eq(self.b_valid), bad.eq(answered & self.b_resp[1]),
             self.idle.eq(outstanding == 0),
+            self.empty.eq(self.idle & image_starts & (bursts.level == 0)),
         ]
         m.d.sync += [
             self.error.eq(bad), self.error_addr.eq(pending.o.payload.offset),

@@ -13,9 +13,8 @@ class QuantiseLane(wiring.Component):
     Rounded once, to nearest even or stochastically, then clamped to the largest mantissa. The
     result is 0 if `exp` is 0 (zero tile) or 255 (NaN), and for a subnormal; 0 has no sign.
 
-    Latency `LATENCY` clocks, one number per clock. While `en` is low nothing moves. The random
-    bits are needed only at the end: `r` is for the number that went in `R_DELAY` clocks (with
-    `en`) before.
+    Latency `LATENCY` clocks, one number per clock. The random bits are needed only at the end:
+    `r` is for the number that went in `R_DELAY` clocks before.
 
     Parameters
     ----------
@@ -24,7 +23,6 @@ class QuantiseLane(wiring.Component):
 
     Members
     -------
-    en : In(1)
     x : In(32), FP32
     exp : In(8), exponent byte of the tile (row); not less than the exponent field of `x`
     stochastic : In(1)
@@ -37,8 +35,8 @@ class QuantiseLane(wiring.Component):
 
     def __init__(self, mant_width: int):
         self.mant_width = mant_width
-        super().__init__({"en": In(1), "x": In(32), "exp": In(8), "stochastic": In(1),
-                          "r": In(16), "q": Out(mant_width)})
+        super().__init__({"x": In(32), "exp": In(8), "stochastic": In(1), "r": In(16),
+                          "q": Out(mant_width)})
 
     def elaborate(self, platform):
         if platform is None:
@@ -60,10 +58,9 @@ class QuantiseLane(wiring.Component):
         fraction = register(23, "fraction")
         shift = register(5, "shift")
         sign1, live1, stochastic1 = (register(1, n) for n in ("sign1", "live1", "stochastic1"))
-        with m.If(ports.en):
-            m.d.sync += [fraction.eq(ports.x), shift.eq(distance), sign1.eq(ports.x[31]),
-                         live1.eq((field != 0) & (ports.exp != 255) & (distance[5:] == 0)),
-                         stochastic1.eq(ports.stochastic)]
+        m.d.sync += [fraction.eq(ports.x), shift.eq(distance), sign1.eq(ports.x[31]),
+                     live1.eq((field != 0) & (ports.exp != 255) & (distance[5:] == 0)),
+                     stochastic1.eq(ports.stochastic)]
 
         # 2: fixed point: integer and 16 bits of fraction; `sticky` is what lies below.
         significand = Cat(fraction, Const(1, 1))
@@ -76,9 +73,8 @@ class QuantiseLane(wiring.Component):
         value = register(width, "value")
         sticky = register(1, "sticky")
         sign2, live2, stochastic2 = (register(1, n) for n in ("sign2", "live2", "stochastic2"))
-        with m.If(ports.en):
-            m.d.sync += [value.eq(fixed), sticky.eq(below), sign2.eq(sign1), live2.eq(live1),
-                         stochastic2.eq(stochastic1)]
+        m.d.sync += [value.eq(fixed), sticky.eq(below), sign2.eq(sign1), live2.eq(live1),
+                     stochastic2.eq(stochastic1)]
 
         # 3: round: the fraction plus R, or plus 0x7FFF and one more unless a tie falls to even.
         integer = value[fraction_bits:]
@@ -92,16 +88,14 @@ class QuantiseLane(wiring.Component):
         ]
         mantissa = register(self.mant_width, "mantissa")
         m.d.comb += ports.q.eq(mantissa)
-        with m.If(ports.en):
-            m.d.sync += mantissa.eq(Cat(magnitude, sign2 & magnitude.any()))
+        m.d.sync += mantissa.eq(Cat(magnitude, sign2 & magnitude.any()))
         return m
 
 
 class StochasticBits(wiring.Component):
     """Random bits for the elements of a row: a hash of seed, salt and the element's position.
 
-    Latency `LATENCY` clocks, one row per clock. While `en` is low nothing moves. `seed` may change
-    only while no row is inside.
+    Latency `LATENCY` clocks, one row per clock.
 
     Parameters
     ----------
@@ -110,9 +104,8 @@ class StochasticBits(wiring.Component):
 
     Members
     -------
-    en : In(1)
     row, col : In(20), position of the row's first element
-    seed, salt : In(32)
+    seed, salt : In(32), the row's
     r : Out(data.ArrayLayout(16, lanes))
     """
 
@@ -120,18 +113,15 @@ class StochasticBits(wiring.Component):
 
     def __init__(self, lanes: int):
         self.lanes = lanes
-        super().__init__({"en": In(1), "row": In(DIM_BITS), "col": In(DIM_BITS),
-                          "seed": In(32), "salt": In(32),
-                          "r": Out(data.ArrayLayout(16, lanes))})
+        super().__init__({"row": In(DIM_BITS), "col": In(DIM_BITS), "seed": In(32),
+                          "salt": In(32), "r": Out(data.ArrayLayout(16, lanes))})
 
     def elaborate(self, platform):
         m = Module()
-        salt1 = Signal(32, reset_less=True)
-        salt2 = Signal(16, reset_less=True)
-        with m.If(self.en):
-            m.d.sync += [salt1.eq(self.salt), salt2.eq(salt1)]
-        later_keys = ((self.seed[16:], salt1[16:]),
-                      (self.seed[:16] ^ 0x9E37, salt2 ^ 0x79B9))
+        seed1, salt1 = (Signal(32, name=n, reset_less=True) for n in ("seed1", "salt1"))
+        seed2, salt2 = (Signal(16, name=n, reset_less=True) for n in ("seed2", "salt2"))
+        m.d.sync += [seed1.eq(self.seed), salt1.eq(self.salt), seed2.eq(seed1), salt2.eq(salt1)]
+        later_keys = (seed1[16:], salt1[16:]), (seed2 ^ 0x9E37, salt2 ^ 0x79B9)
         for lane in range(self.lanes):
             col = Signal(DIM_BITS, name=f"col{lane}")
             m.d.comb += col.eq(self.col + lane)
@@ -139,8 +129,8 @@ class StochasticBits(wiring.Component):
             keys = ((self.seed[:16] ^ self.row[16:], self.salt[:16] ^ col[16:]), *later_keys)
             for stage, (key0, key1) in enumerate(keys):
                 m.submodules[f"rounds{lane}_{stage}"] = rounds = _HashRounds()
-                m.d.comb += [rounds.en.eq(self.en), rounds.x.eq(x), rounds.y.eq(y),
-                             rounds.key0.eq(key0), rounds.key1.eq(key1)]
+                m.d.comb += [rounds.x.eq(x), rounds.y.eq(y), rounds.key0.eq(key0),
+                             rounds.key1.eq(key1)]
                 x, y = rounds.x_next, rounds.y_next
             m.d.comb += self.r[lane].eq(x)
         return m
@@ -150,7 +140,7 @@ class _HashRounds(wiring.Component):
     """Two rounds of Speck32 and a register."""
 
     def __init__(self):
-        super().__init__({"en": In(1), "x": In(16), "y": In(16), "key0": In(16), "key1": In(16),
+        super().__init__({"x": In(16), "y": In(16), "key0": In(16), "key1": In(16),
                           "x_next": Out(16), "y_next": Out(16)})
 
     def elaborate(self, platform):
@@ -170,6 +160,5 @@ class _HashRounds(wiring.Component):
         x_register = Signal(16, reset_less=True)
         y_register = Signal(16, reset_less=True)
         m.d.comb += [ports.x_next.eq(x_register), ports.y_next.eq(y_register)]
-        with m.If(ports.en):
-            m.d.sync += [x_register.eq(x), y_register.eq(y)]
+        m.d.sync += [x_register.eq(x), y_register.eq(y)]
         return m

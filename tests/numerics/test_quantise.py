@@ -37,27 +37,22 @@ def signed(m, q):
     return -magnitude if q >> (m - 1) else magnitude
 
 
-def run(m, cases, stall=0.3):
+def run(m, cases):
     """Mantissas that the hardware gives for `cases` (x, exp, stochastic, r)."""
     dut = QuantiseLane(m)
-    results, rng = [], random.Random(0)
+    results = []
 
     async def bench(ctx):
         padding = [(0, 0, 0, 0)]
         inputs = cases + padding * dut.LATENCY
-        clock = 0
-        while clock < len(inputs):
-            en = rng.random() >= stall
-            ctx.set(dut.en, en)
-            x, exp, stochastic, _ = inputs[clock]
+        for clock, (x, exp, stochastic, _) in enumerate(inputs):
             r = inputs[clock - dut.R_DELAY][3] if clock >= dut.R_DELAY else 0
             for port, value in ((dut.x, x), (dut.exp, exp), (dut.stochastic, stochastic),
                                 (dut.r, r)):
-                ctx.set(port, value if en else rng.getrandbits(len(port)))
-            if en and clock >= dut.LATENCY:
+                ctx.set(port, value)
+            if clock >= dut.LATENCY:
                 results.append(signed(m, ctx.get(dut.q)))
             await ctx.tick()
-            clock += en
 
     sim = Simulator(dut)
     sim.add_clock(1e-6)
@@ -188,24 +183,18 @@ def stochastic_bits(row, col, seed, salt):
     return x
 
 
-def hashes(lanes, seed, positions, stall=0.3):
-    """R of the rows `positions` (row, col, salt), one list per row."""
+def hashes(lanes, rows):
+    """R of the `rows` (row, col, seed, salt), one list per row."""
     dut = StochasticBits(lanes)
-    results, rng = [], random.Random(0)
+    results = []
 
     async def bench(ctx):
-        ctx.set(dut.seed, seed)
-        inputs = positions + positions[:1] * dut.LATENCY
-        clock = 0
-        while clock < len(inputs):
-            en = rng.random() >= stall
-            ctx.set(dut.en, en)
-            for port, value in zip((dut.row, dut.col, dut.salt), inputs[clock], strict=True):
-                ctx.set(port, value if en else rng.getrandbits(len(port)))
-            if en and clock >= dut.LATENCY:
+        for clock, row in enumerate(rows + rows[:1] * dut.LATENCY):
+            for port, value in zip((dut.row, dut.col, dut.seed, dut.salt), row, strict=True):
+                ctx.set(port, value)
+            if clock >= dut.LATENCY:
                 results.append([ctx.get(dut.r[c]) for c in range(lanes)])
             await ctx.tick()
-            clock += en
 
     sim = Simulator(dut)
     sim.add_clock(1e-6)
@@ -216,17 +205,17 @@ def hashes(lanes, seed, positions, stall=0.3):
 
 def test_bits_follow_the_definition():
     rng = random.Random(3)
-    for seed in 0, 0xFFFFFFFF, rng.getrandbits(32):
-        rows = [(rng.getrandbits(20), rng.getrandbits(20), rng.getrandbits(32))
-                for _ in range(200)]
-        rows += [(2**20 - 1, 2**20 - 2, 2**32 - 1), (0, 0, 0), (0xFFFF, 0xFFFF, 0x10000)]
-        expected = [[stochastic_bits(row, (col + c) % 2**20, seed, salt) for c in range(3)]
-                    for row, col, salt in rows]
-        assert hashes(3, seed, rows) == expected
+    seeds = 0, 0xFFFFFFFF, rng.getrandbits(32)
+    rows = [(rng.getrandbits(20), rng.getrandbits(20), rng.choice(seeds), rng.getrandbits(32))
+            for _ in range(600)]
+    rows += [(*position, seed, salt) for seed in seeds for *position, salt in (
+        (2**20 - 1, 2**20 - 2, 2**32 - 1), (0, 0, 0), (0xFFFF, 0xFFFF, 0x10000))]
+    expected = [[stochastic_bits(row, (col + c) % 2**20, seed, salt) for c in range(3)]
+                for row, col, seed, salt in rows]
+    assert hashes(3, rows) == expected
 
 
 def test_bits_look_uniform():
-    rows = [(row, 0, 1) for row in range(256)]
-    bits = np.array(hashes(16, 12345, rows, stall=0.0))
+    bits = np.array(hashes(16, [(row, 0, 12345, 1) for row in range(256)]))
     counts = np.histogram(bits, bins=16, range=(0, 2**16))[0]
     assert np.abs(counts - bits.size / 16).max() < 5 * np.sqrt(bits.size / 16)
