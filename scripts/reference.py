@@ -6,6 +6,7 @@
 import argparse
 import ast
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -62,27 +63,48 @@ def isa_page() -> str:
             "A window: tile (i, j) lives in slot `base + (i mod 2**h_log2) * 2**w_log2 + "
             f"(j mod 2**w_log2)`.\n\n{table(['bits', 'part'], window)}\n"
             + "\n".join(enumeration(e) for e in (isa.Opcode, isa.Function, isa.Order, isa.Kind,
-                                               isa.Error)))
+                                               isa.Error, isa.XSource, isa.YTarget)))
+
+
+def register_table(registers, repeated: list[tuple[int, int, int, str]]) -> str:
+    """Registers of a block. Of those that repeat, (first offset, their end, step, index), one."""
+    rows = []
+    for r in registers:
+        where, name, doc = f"0x{r.offset:03X}", r.name, r.doc
+        for first, end, step, index in repeated:
+            if first <= r.offset < end:
+                where = f"{where} + {step} {index}"
+                name = name.replace("_0", f"_{index}")
+                doc = re.sub(r"0$", f"{index}, 0 to {(end - first) // step - 1}", doc)
+        if any(first + step <= r.offset < end for first, end, step, _ in repeated):
+            continue
+        bits = ", ".join(f"{n} = bit {i}" for n, i in r.bits)
+        rows.append([where, f"`{name}`", r.access, 32 * r.words, doc + (f" ({bits})" if bits
+                                                                        else "")])
+    return table(["offset", "name", "access", "bits", "meaning"], rows)
 
 
 def registers_page() -> str:
     """docs/registers.md."""
-    rows = []
-    for r in regs.REGISTERS:
-        if r.offset >= regs.PHASE_BASE + 16:  # one phase stands for all
-            break
-        bits = ", ".join(f"{n} = bit {i}" for n, i in r.bits)
-        doc = r.doc + (f" ({bits})" if bits else "")
-        name, where = f"`{r.name}`", f"0x{r.offset:03X}"
-        if r.offset >= regs.PHASE_BASE:
-            name, where = name.replace("_0", "_p"), f"{where} + 16 p"
-            doc = doc.replace("phase 0", f"phase p, 0 to {isa.PHASES - 1}")
-        rows.append([where, name, r.access, 32 * r.words, doc])
+    phases = (regs.PHASE_BASE, regs.PHASE_BASE + 16 * isa.PHASES, 16, "p")
+    size = 4 * regs.BINS
+    bins = [(first, first + size, 4, "b") for first in
+            range(regs.HISTOGRAM_BASE, regs.HISTOGRAM_BASE + size * len(regs.TIMES), size)]
     return (f"{GENERATED}# Registers\n\nAXI4-Lite, 32-bit words, all strobes set. An access to no "
             "register, a write to a read-only one and a\npartial write answer SLVERR and change "
             "nothing. Counters are "
-            f"{regs.COUNTER_BITS} bits in two words,\nlow word first; read them when BUSY is "
-            "low.\n\n" + table(["offset", "name", "access", "bits", "meaning"], rows))
+            f"{regs.COUNTER_BITS} bits in two words,\nlow word first; read them when what they "
+            "count is at rest. What contexts and requests are:\n[serving](serving.md).\n\n"
+            + table(["from", "block", "names"], [
+                ["0x0000", "training context", "as below"],
+                [f"0x{regs.INFERENCE_BASE:04X}", "inference context", "`INFERENCE_` before them"],
+                [f"0x{regs.SHARED_BASE:04X}", "shared", "as below"]])
+            + "\n## Context\nOffsets count from the context's block. Writable registers are 0 after"
+            " reset, if not said otherwise.\n\n" + register_table(regs.CONTEXT_REGISTERS, [phases])
+            + "\n## Shared\nOffsets count from the shared block.\n\n"
+            + register_table(regs.SHARED_REGISTERS, bins)
+            + "\nBin 0 of a histogram counts times of 0, bin b those from `2**(b-1)` to `2**b - 1`,"
+            " the last one all above too.\n")
 
 
 def configuration_page() -> str:

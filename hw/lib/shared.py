@@ -20,10 +20,10 @@ def _convert(component: wiring.Component, name: str, platform: "SharedModules") 
     return text.replace("attribute \\top 1\n", "")
 
 
-def _convert_unit(kind: type, cfg, name: str) -> dict[str, str]:
-    """RTLIL by module of unit `kind(cfg)` and of the leaves it shares; runs in a worker process."""
+def _convert_unit(name: str, kind: type, *arguments) -> dict[str, str]:
+    """RTLIL by module of a unit and of the leaves it shares; runs in a worker process."""
     shared = SharedModules()
-    text = _convert(kind(cfg), name, shared)
+    text = _convert(kind(*arguments), name, shared)
     return shared.texts() | {name: text}
 
 
@@ -33,13 +33,13 @@ class SharedModules:
     Amaranth emits one Verilog module per instance. A leaf whose `elaborate` returns
     ``platform.instance(self, name, contents)`` is converted once under `name` and instantiated
     every other time; `name` must encode every parameter of the leaf. A unit, given to `unit`, is
-    converted on its own, in a process of `pool` if there is one. With ``platform=None``
+    converted on its own and once, in a process of `pool` if there is one. With ``platform=None``
     (Amaranth's simulator) leaves and units elaborate the real thing instead.
     """
 
     def __init__(self, pool=None):
         self._texts: dict[str, str] = {}
-        self._pool, self._pending = pool, []
+        self._pool, self._pending, self._units = pool, [], set()
 
     def instance(self, component: wiring.Component, name: str, contents) -> Instance:
         """Instance of shared module `name`; `contents(ports)` elaborates it the first time."""
@@ -53,13 +53,15 @@ class SharedModules:
                 args[f"i_{port}"] = signal
         return Instance(name, **args)
 
-    def unit(self, component: wiring.Component, name: str) -> Instance:
-        """Instance of module `name`, converted from ``type(component)(component.cfg)``."""
-        work = type(component), component.cfg, name
-        if self._pool:
-            self._pending.append(self._pool.submit(_convert_unit, *work))
-        else:
-            self._texts |= _convert_unit(*work)
+    def unit(self, component: wiring.Component, name: str, *arguments) -> Instance:
+        """Instance of module `name`, converted from ``type(component)(component.cfg, ...)``."""
+        if name not in self._units:
+            self._units.add(name)
+            work = name, type(component), component.cfg, *arguments
+            if self._pool:
+                self._pending.append(self._pool.submit(_convert_unit, *work))
+            else:
+                self._texts |= _convert_unit(*work)
         return Instance(name, **_ports(component), i_clk=ClockSignal(), i_rst=ResetSignal())
 
     def texts(self) -> dict[str, str]:
