@@ -60,15 +60,18 @@ class Scratchpad(wiring.Component):
     Element (r, c) of a tile is in lane (r + c) mod T, so the elements of a row, and those of a
     column, are in different lanes. A slot number is {bank, index}.
 
-    Writes and reads are always accepted. A row may be read from the clock after it is written on.
-    Reads `a` and `b` must not be in one bank in one clock (asserted).
+    Of the writes that are asked for, the one of the lowest port is accepted: inference's load unit
+    (0) and store unit (1), then training's (2, 3). Reads are always accepted. A row may be read
+    from the clock after it is written on. Reads `a` and `b` must not be in one bank in one clock
+    (asserted).
 
     Members
     -------
-    w_en : In(1), write row `w_row` of slot `w_slot`
-    w_slot, w_row : In
-    w_data : In(T mantissas)
-    w_exp : In(8), the row's exponent byte
+    w_valid : In(1).array(4), write row `w_row` of slot `w_slot`
+    w_ready : Out(1).array(4), the write is accepted
+    w_slot, w_row : In.array(4)
+    w_data : In(T mantissas).array(4)
+    w_exp : In(8).array(4), the row's exponent byte
     a_en, b_en : In(1), read a row or a column; its data come `LATENCY` clocks later
     a_slot, b_slot : In
     a_index, b_index : In, number of the row, or of the column if `a_col`, `b_col`
@@ -79,12 +82,15 @@ class Scratchpad(wiring.Component):
 
     #: Clocks from a read's request to its data.
     LATENCY = 2
+    #: Write ports.
+    WRITERS = 4
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
         row, slot = data.ArrayLayout(cfg.mant_width, cfg.tile), cfg.spad_slot_bits
-        members = {"w_en": In(1), "w_slot": In(slot), "w_row": In(cfg.row_bits),
-                   "w_data": In(row), "w_exp": In(8)}
+        members = {f"w_{name}": member.array(self.WRITERS) for name, member in (
+            ("valid", In(1)), ("ready", Out(1)), ("slot", In(slot)), ("row", In(cfg.row_bits)),
+            ("data", In(row)), ("exp", In(8)))}
         for port in "ab":
             members |= {
                 f"{port}_en": In(1), f"{port}_slot": In(slot), f"{port}_index": In(cfg.row_bits),
@@ -112,12 +118,22 @@ class Scratchpad(wiring.Component):
         met = self.a_en & self.b_en & (bank_of(self.a_slot) == bank_of(self.b_slot))
         m.d.sync += Assert(~met)
 
-        w_lanes = rotate_up(m, self.w_data.as_value(), mant, self.w_row, "w_lanes")
+        w_slot = Signal(cfg.spad_slot_bits)
+        w_row = Signal(cfg.row_bits)
+        w_data = Signal(tile * mant)
+        w_exp = Signal(8)
+        for n in reversed(range(self.WRITERS)):  # the last assignment counts
+            m.d.comb += self.w_ready[n].eq(~Cat(self.w_valid[:n]).any())
+            with m.If(self.w_valid[n]):
+                m.d.comb += [w_slot.eq(self.w_slot[n]), w_row.eq(self.w_row[n]),
+                             w_data.eq(self.w_data[n].as_value()), w_exp.eq(self.w_exp[n])]
+        w_en = Cat(self.w_valid).any()
+        w_lanes = rotate_up(m, w_data, mant, w_row, "w_lanes")
         for n, bank in enumerate(banks):
             m.d.comb += [
-                bank.w_en.eq(self.w_en & (bank_of(self.w_slot) == n)),
-                bank.w_addr.eq(self.w_slot[:cfg.slot_index_bits] * tile + self.w_row),
-                bank.w_data.as_value().eq(w_lanes), bank.w_exp.eq(self.w_exp),
+                bank.w_en.eq(w_en & (bank_of(w_slot) == n)),
+                bank.w_addr.eq(w_slot[:cfg.slot_index_bits] * tile + w_row),
+                bank.w_data.as_value().eq(w_lanes), bank.w_exp.eq(w_exp),
             ]
 
         for port in "ab":

@@ -11,6 +11,9 @@ CONFIGS = [
     Config(tile=3, mant_width=8, spad_kib=1, acc_kib=1, acc_banks=2),
     Config(tile=5, mant_width=8, spad_kib=1, acc_kib=1, acc_banks=8),
 ]
+#: (port, context), the one that goes first first.
+READS = ("x_r", None), ("s_r", 1), ("v_r", 1), ("s_r", 0), ("v_r", 0)
+WRITES = ("x_w", None), ("l_w", 1), ("v_w", 1), ("l_w", 0), ("v_w", 0)
 
 
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"t{c.tile}b{c.acc_banks}")
@@ -18,81 +21,57 @@ def test_ports(cfg):
     """All ports at random; a row is not read in the clock in which it is written."""
     rng, dut = random.Random(cfg.tile), Accumulator(cfg)
     rows = [(slot, row) for slot in range(cfg.acc_slots) for row in range(cfg.tile)]
-    memory, seen = {}, dict.fromkeys(("s held off", "l held off", "s kept", "v read held off",
-                                       "v write held off", "v read", "v written"), 0)
+    memory, seen = {}, {(p, what): 0 for p in READS[1:] + WRITES[1:] for what in ("taken", "held")}
+    kept = {("s_r", 0): 0, ("s_r", 1): 0}
 
-    def same_bank(a, b):
-        return (a[0] - b[0]) % cfg.acc_banks == 0
-
-    def address(ctx, port, where):
-        ctx.set(getattr(dut, f"{port}_slot"), where[0])
-        ctx.set(getattr(dut, f"{port}_row"), where[1])
+    def signal(port, name):
+        unit, context = port
+        value = getattr(dut, f"{unit}_{name}")
+        return value if context is None else value[context]
 
     async def bench(ctx):
         for where in rows:
             memory[where] = [rng.getrandbits(32) for _ in range(cfg.tile)]
-            address(ctx, "x_w", where)
+            ctx.set(dut.x_w_slot, where[0])
+            ctx.set(dut.x_w_row, where[1])
             ctx.set(dut.x_w_en, 1)
             ctx.set(dut.x_w_data, memory[where])
             await ctx.tick()
-        x_expected = s_expected = v_expected = None
-        for _ in range(2500):
-            if x_expected:
-                assert [ctx.get(w) for w in dut.x_r_data] == x_expected
-            if s_expected:
-                assert [ctx.get(w) for w in dut.s_r_data] == s_expected
-            if v_expected:
-                assert [ctx.get(w) for w in dut.v_r_data] == v_expected
-            x_read, x_write, l_write, v_write = rng.sample(rows, 4)
-            s_read, v_read = (
-                rng.choice([x_read, rng.choice([r for r in rows if r not in
-                                                (x_write, l_write, v_write)])]) for _ in range(2))
-            x_r, x_w, s_r, l_w, v_r, v_w = (rng.random() < 0.6 for _ in range(6))
-            values = [[rng.getrandbits(32) for _ in range(cfg.tile)] for _ in range(3)]
-            for port, where in (("x_r", x_read), ("x_w", x_write), ("s_r", s_read),
-                                ("l_w", l_write), ("v_r", v_read), ("v_w", v_write)):
-                address(ctx, port, where)
-            ctx.set(dut.x_r_en, x_r)
-            ctx.set(dut.x_w_en, x_w)
-            ctx.set(dut.x_w_data, values[0])
-            ctx.set(dut.s_r_valid, s_r)
-            ctx.set(dut.l_w_valid, l_w)
-            ctx.set(dut.l_w_data, values[1])
-            ctx.set(dut.v_r_valid, v_r)
-            ctx.set(dut.v_w_valid, v_w)
-            ctx.set(dut.v_w_data, values[2])
-
-            s_meets = x_r and same_bank(x_read, s_read)
-            l_meets = x_w and same_bank(x_write, l_write)
-            v_r_meets = any(on and same_bank(where, v_read)
-                            for on, where in ((x_r, x_read), (s_r, s_read)))
-            v_w_meets = any(on and same_bank(where, v_write)
-                            for on, where in ((x_w, x_write), (l_w, l_write)))
-            assert ctx.get(dut.s_r_ready) == (not s_meets)
-            assert ctx.get(dut.l_w_ready) == (not l_meets)
-            assert ctx.get(dut.v_r_ready) == (not v_r_meets)
-            assert ctx.get(dut.v_w_ready) == (not v_w_meets)
-            seen["s held off"] += s_r and s_meets
-            seen["l held off"] += l_w and l_meets
-            seen["v read held off"] += v_r and v_r_meets
-            seen["v write held off"] += v_w and v_w_meets
-            seen["v read"] += v_r and not v_r_meets
-            seen["v written"] += v_w and not v_w_meets
-            seen["s kept"] += not s_r and s_meets
-            x_expected = memory[x_read] if x_r else None
-            if s_r and not s_meets:
-                s_expected = memory[s_read]
-            v_expected = memory[v_read] if v_r and not v_r_meets else None
-            if x_w:
-                memory[x_write] = values[0]
-            if l_w and not l_meets:
-                memory[l_write] = values[1]
-            if v_w and not v_w_meets:
-                memory[v_write] = values[2]
+        expected = {}
+        for _ in range(2000):
+            for port, line in expected.items():
+                assert [ctx.get(w) for w in signal(port, "data")] == line, port
+            expected = {port: line for port, line in expected.items() if port in kept}
+            written = rng.sample(rows, len(WRITES))
+            read = [rng.choice([r for r in rows if r not in written]) for _ in READS]
+            values = {}
+            for channel, places in (READS, read), (WRITES, written):
+                busy = set()                     # banks
+                for port, (slot, row) in zip(channel, places, strict=True):
+                    on, name = rng.random() < 0.5, "en" if port[1] is None else "valid"
+                    ctx.set(signal(port, name), on)
+                    ctx.set(signal(port, "slot"), slot)
+                    ctx.set(signal(port, "row"), row)
+                    free = slot % cfg.acc_banks not in busy
+                    if port[1] is not None:
+                        assert ctx.get(signal(port, "ready")) == free, port
+                        seen[port, "taken" if free else "held"] += on
+                    if on:
+                        busy.add(slot % cfg.acc_banks)
+                    if port in kept:
+                        kept[port] += port in expected and not (on and free)
+                    if channel is WRITES:
+                        line = [rng.getrandbits(32) for _ in range(cfg.tile)]
+                        ctx.set(signal(port, "data"), line)
+                        if on and free:
+                            values[slot, row] = line
+                    elif on and free:
+                        expected[port] = memory[slot, row]
+            memory.update(values)
             await ctx.tick()
 
     sim = Simulator(dut)
     sim.add_clock(1e-6)
     sim.add_testbench(bench)
     sim.run()
-    assert min(seen.values()) > 50
+    assert min([*seen.values(), *kept.values()]) > 50

@@ -28,12 +28,16 @@ def slot_number(cfg, bank, index):
 
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"t{c.tile}b{c.spad_banks}")
 def test_rows_and_columns(cfg):
-    """Both ports read every row and column of random tiles, while rows are written anew."""
+    """Both ports read every row and column of random tiles, while rows are written anew.
+
+    Any of the write ports may ask in a clock; the first that does writes.
+    """
     rng, tile, dut = random.Random(cfg.tile), cfg.tile, Scratchpad(cfg)
     slots = [(bank, index) for bank in range(cfg.spad_banks) for index in range(cfg.bank_slots)]
     chosen = sorted({slots[0], slots[-1], *rng.sample(slots, min(len(slots), 5))})
     memory = {slot: [None] * tile for slot in chosen}  # rows of (mantissas, exponent)
     reads = [(slot, index, col) for slot in chosen for index in range(tile) for col in (0, 1)]
+    seen = {(port, what): 0 for port in range(dut.WRITERS) for what in ("taken", "held")}
     queues = {port: rng.sample(reads, len(reads)) for port in "ab"}
 
     def start_read(ctx, port, slot, index, col):
@@ -43,19 +47,28 @@ def test_rows_and_columns(cfg):
         mantissas, exponent = memory[slot][index]
         return [row[index] for row, _ in memory[slot]] if col else mantissas, exponent
 
-    def start_write(ctx, slot, row):
-        mantissas = [rng.getrandbits(cfg.mant_width) for _ in range(tile)]
-        memory[slot][row] = mantissas, rng.getrandbits(8)
-        ctx.set(dut.w_en, 1)
-        ctx.set(dut.w_slot, slot_number(cfg, *slot))
-        ctx.set(dut.w_row, row)
-        ctx.set(dut.w_data, mantissas)
-        ctx.set(dut.w_exp, memory[slot][row][1])
+    def start_writes(ctx, writes):
+        """Offer `writes` (slot, row) on some of the ports; the first is accepted."""
+        ports = sorted(rng.sample(range(dut.WRITERS), len(writes)))
+        for port in range(dut.WRITERS):
+            ctx.set(dut.w_valid[port], port in ports)
+        for k, (port, (slot, row)) in enumerate(zip(ports, writes, strict=True)):
+            mantissas = [rng.getrandbits(cfg.mant_width) for _ in range(tile)]
+            exponent = rng.getrandbits(8)
+            ctx.set(dut.w_slot[port], slot_number(cfg, *slot))
+            ctx.set(dut.w_row[port], row)
+            ctx.set(dut.w_data[port], mantissas)
+            ctx.set(dut.w_exp[port], exponent)
+            if k == 0:
+                memory[slot][row] = mantissas, exponent
+            seen[port, "held" if k else "taken"] += 1
+        for port in range(dut.WRITERS):
+            assert ctx.get(dut.w_ready[port]) == (not ports or port <= ports[0])
 
     async def bench(ctx):
         for slot in chosen:
             for row in range(tile):
-                start_write(ctx, slot, row)
+                start_writes(ctx, [(slot, row)])
                 await ctx.tick()
         pending = [{}] * dut.LATENCY
         while any(queues.values()) or any(pending):
@@ -70,13 +83,14 @@ def test_rows_and_columns(cfg):
                     busy[slot[0]] = slot
                     results[port] = start_read(ctx, port, slot, index, col)
             pending.append(results)
-            ctx.set(dut.w_en, 0)
-            slot = rng.choice(chosen)
-            if slot not in busy.values():
-                start_write(ctx, slot, rng.randrange(tile))
+            free = [slot for slot in chosen if slot not in busy.values()]
+            start_writes(ctx, [(rng.choice(free), rng.randrange(tile))
+                               for _ in range(rng.randrange(dut.WRITERS + 1)) if free])
             await ctx.tick()
 
     simulate(dut, bench)
+    assert min(n for (port, what), n in seen.items() if (port, what) != (0, "held")) > 0
+    assert seen[0, "held"] == 0
 
 
 def test_ports_in_one_bank():
