@@ -12,9 +12,9 @@ from amaranth.hdl import (
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import OFFSET_BITS, Config
+from hw.config import MAX_REQUESTS, OFFSET_BITS, Config
 from hw.control.commands import (
-    Destination,
+    ContextId,
     Source,
     exec_command,
     load_command,
@@ -22,9 +22,11 @@ from hw.control.commands import (
     vector_command,
 )
 from hw.control.decoder import Decoder
+from hw.control.fetch import Fetch
 from hw.control.index import AddressRegisters, LoopStack
+from hw.control.numbers import LOW_BITS
 from hw.control.stream import EVENTS, CommandStream
-from hw.isa import INSTRUCTION, INSTRUCTION_BYTES, Error, Kind, Opcode
+from hw.isa import INSTRUCTION, INSTRUCTION_BYTES, Error, Opcode
 from hw.lib.arbiter import Arbiter
 
 #: Events by which the units report finished commands, and the outputs that name their stream.
@@ -38,19 +40,28 @@ class Context(wiring.Component):
 
     Instructions go to one of two streams (`CommandStream`), whose commands take turns; a fetch goes
     before them. An error or `stop` ends with `restart`, high for one clock when all bus transfers
-    have ended. It resets all of this context but what the host reads (clock domain "work"); the
-    parent must reset the units with it.
+    have ended and the shared units have done all that they took. It resets all of this context but
+    what the host reads (clock domain "work"); the parent must reset the context's load and store
+    units with it.
 
     Members
     -------
-    start, stop : In(1), pulses
+    start, stop : In(1), pulses; a start while a stop or an error is dealt with is ignored
+    cached : In(1), with `start`, INFERENCE: the program was launched by the request unit. It uses
+        the program cache and finds tiles that were kept; any other start forgets these
+    drop : In(1), pulse while not `busy`: forget kept tiles, empty the program cache
+    attached : In(1), the request unit has transfers of its own: bus errors and `stop` count also
+        while not `busy`, and end in the same way
+    batch_rows : In(8), rows of the running batch, 0 if there is none; batch_buffer : In(1), where
+        its inputs are; both stable while `busy`
     program_addr, region_size : In(32)
-    load, exec, vector, store : Out(stream) of commands to the units
+    spad_first, spad_last, acc_first, acc_last : In(16), slots of this context
+    load, exec, vector, store : Out(stream) of commands to the units; `exec` leaves `context` 0
     instr_valid, instr : In, the load unit's instruction
     load_done .. store_done : In(1), the units' events, with load_source, vector_source,
         store_read_source, store_done_source : In(Source)
     read_error, write_error : In(1) with read_error_addr, write_error_addr : In(32)
-    units_idle : In(1), no bus transfer is under way
+    units_idle : In(1), no bus transfer of this context is under way
     abort : Out(1), the units must finish their bus transfers and begin none
     restart : Out(1)
     busy, done, error : Out(1), as in STATUS
@@ -63,10 +74,12 @@ class Context(wiring.Component):
     wait_load, wait_store : Out(1), the next operation waits for an operand, an accumulator slot
     """
 
-    def __init__(self, cfg: Config):
-        self.cfg = cfg
+    def __init__(self, cfg: Config, context: ContextId):
+        self.cfg, self.context = cfg, context
         super().__init__({
-            "start": In(1), "stop": In(1),
+            "start": In(1), "stop": In(1), "cached": In(1), "drop": In(1), "attached": In(1),
+            "batch_rows": In(range(MAX_REQUESTS + 1)), "batch_buffer": In(1),
+            "spad_first": In(16), "spad_last": In(16), "acc_first": In(16), "acc_last": In(16),
             "program_addr": In(OFFSET_BITS), "region_size": In(OFFSET_BITS),
             "load": Out(stream.Signature(load_command(cfg))),
             "exec": Out(stream.Signature(exec_command(cfg))),
@@ -87,7 +100,7 @@ class Context(wiring.Component):
     def _streams(self, m):
         """The two streams, and the arbiters between them and the units; the input for fetches."""
         work = DomainRenamer("work")
-        streams = {s: CommandStream(self.cfg, s) for s in Source}
+        streams = {s: CommandStream(self.cfg, s) for s in EVENTS}
         for source, s in streams.items():
             m.submodules[f"{source.name.lower()}_stream"] = work(s)
             m.d.comb += [s.abort.eq(self.abort), s.region_size.eq(self.region_size)]
@@ -105,8 +118,15 @@ class Context(wiring.Component):
             wiring.connect(m, getattr(vector, name), arbiter.i[-1])
             wiring.connect(m, arbiter.o, wiring.flipped(getattr(self, name)))
         wiring.connect(m, array.exec, wiring.flipped(self.exec))
-        m.d.comb += [self.wait_load.eq(array.wait_load), self.wait_store.eq(array.wait_store)]
+        m.d.comb += [array.batch_buffer.eq(self.batch_buffer),
+                     self.wait_load.eq(array.wait_load), self.wait_store.eq(array.wait_store)]
         return array, vector, loads.i[0]
+
+    def _inside(self, m, port, done):
+        """Commands of `port` that a shared unit has taken and not done. No restart resets them."""
+        inside = Signal(LOW_BITS, name=f"inside_{done}")
+        m.d.sync += inside.eq(inside + (port.valid & port.ready) - getattr(self, done))
+        return inside
 
     def elaborate(self, platform):
         m = Module()
@@ -117,31 +137,24 @@ class Context(wiring.Component):
                      domain.rst.eq(ResetSignal() | self.restart)]
         m.submodules.registers = work(registers := AddressRegisters())
         m.submodules.loops = work(loops := LoopStack())
-        m.submodules.decoder = work(decoder := Decoder(cfg))
+        m.submodules.decoder = work(decoder := Decoder(cfg, self.context))
+        m.submodules.fetch = work(fetch := Fetch(cfg, self.context))
         array, vector, program = self._streams(m)
         pc = Signal(OFFSET_BITS)
-
-        # --- fetch -------------------------------------------------------------------------------
-        fetch = Signal()
-        ask = Signal()  # a command to give
-        pending = Signal()  # an answer to come
-        next_ok = Signal()  # the instruction is here
-        next_bad = Signal()  # it is out of the region
+        launched = Signal()  # by the request unit
+        wiring.connect(m, fetch.load, program)
         m.d.comb += [
-            program.valid.eq(ask & ~self.abort), program.payload.kind.eq(Kind.PROGRAM),
-            program.payload.dest.eq(Destination.PROGRAM), program.payload.addr.eq(pc),
+            fetch.pc.eq(pc), fetch.region_size.eq(self.region_size), fetch.cached.eq(launched),
+            fetch.clear.eq(self.drop), fetch.abort.eq(self.abort),
+            fetch.instr_valid.eq(self.instr_valid), fetch.instr.eq(self.instr),
+            registers.i.eq(fetch.o),
         ]
-        with m.If(program.valid & program.ready):
-            m.d.work += ask.eq(0)
-        with m.If(fetch & (pc + INSTRUCTION_BYTES > self.region_size)):
-            m.d.work += next_bad.eq(1)
-        with m.Elif(fetch):
-            m.d.work += [ask.eq(1), pending.eq(1)]
-        with m.If(self.instr_valid):
-            m.d.work += [next_ok.eq(1), pending.eq(0)]
 
         # --- the instruction, its stream, and what comes next ------------------------------------
-        instr = registers.o
+        instr = Signal(INSTRUCTION)
+        m.d.comb += instr.eq(registers.o)
+        with m.If(registers.o.run_m & (registers.o.opcode == Opcode.GEMM.value)):
+            m.d.comb += instr.m.eq(self.batch_rows)
         step = Signal()  # execute it
         go = Signal()  # its stream takes it
         to_vector = Signal()
@@ -158,8 +171,10 @@ class Context(wiring.Component):
                       array.ready & (vector.unfinished <= instr.overlap))),
             self.decoded.eq(step & (to_vector | op[Opcode.GEMM] | op[Opcode.GRAD])),
             array.start.eq(self.decoded & ~to_vector), vector.start.eq(self.decoded & to_vector),
-            registers.i.eq(self.instr), registers.write.eq(step & op[Opcode.ADDRESS]),
-            decoder.instr.eq(instr),
+            registers.write.eq(step & op[Opcode.ADDRESS]),
+            decoder.instr.eq(instr), decoder.batch_buffer.eq(self.batch_buffer),
+            *(getattr(decoder, n).eq(getattr(self, n))
+              for n in ("spad_first", "spad_last", "acc_first", "acc_last")),
             loops.turns.eq(instr.m), loops.body.eq(following),
             loops.open.eq(step & op[Opcode.LOOP] & (instr.m != 0)),
             loops.next.eq(step & op[Opcode.NEXT]),
@@ -204,25 +219,32 @@ class Context(wiring.Component):
                          self.error_pc.eq(at)]
 
         complete = Signal()
+        begin = Signal()
+        quiet = Signal()  # nothing of this context is inside a unit
+        m.d.comb += [
+            array.forget.eq(self.drop | (begin & ~self.cached)),
+            quiet.eq(self.units_idle & (self._inside(m, self.exec, "exec_done") == 0)
+                     & (self._inside(m, self.vector, "vector_done") == 0)),
+        ]
         with m.FSM(name="run", domain="work"):
             with m.State("IDLE"):
-                with m.If(self.start):
-                    m.d.comb += [registers.clear.eq(1), loops.clear.eq(1)]
+                with m.If(self.start & ~self.abort):
+                    m.d.comb += [begin.eq(1), registers.clear.eq(1), loops.clear.eq(1)]
+                    m.d.work += launched.eq(self.cached)
                     m.d.sync += [pc.eq(self.program_addr), self.busy.eq(1), self.done.eq(0),
                                  self.error.eq(0), self.error_code.eq(Error.NONE),
                                  self.error_addr.eq(0), self.error_pc.eq(0), phase_before.eq(0)]
                     m.next = "FETCH"
             with m.State("FETCH"):
-                m.d.comb += fetch.eq(1)
+                m.d.comb += fetch.start.eq(1)
                 m.next = "TAKE"
             with m.State("TAKE"):  # wait for the instruction
                 with m.If(lost | self.abort):
                     m.next = "STOP"
-                with m.Elif(next_ok):
-                    m.d.comb += registers.start.eq(1)
-                    m.d.work += next_ok.eq(0)
+                with m.Elif(fetch.ready):
+                    m.d.comb += [fetch.take.eq(1), registers.start.eq(1)]
                     m.next = "ADD"
-                with m.Elif(next_bad & drained):
+                with m.Elif(fetch.outside & drained):
                     fail(Error.BAD_ADDRESS, pc, pc)
                     m.next = "DRAIN"
             with m.State("ADD"):  # address registers
@@ -252,25 +274,31 @@ class Context(wiring.Component):
                     fail(Error.BAD_ADDRESS, vector.bad_offset, vector.bad_pc)
                 m.next = "DRAIN"
             with m.State("DRAIN"):  # everything taken before ends normally
-                with m.If(drained & ~pending & (self.units_idle | ~self.error)):
-                    m.d.comb += complete.eq(1)
-                    m.next = "IDLE"
+                with m.If(drained & ~fetch.pending & ~self.abort):
+                    with m.If(self.error):
+                        m.d.sync += self.abort.eq(1)
+                    with m.Else():
+                        m.d.comb += complete.eq(1)
+                        m.next = "IDLE"
 
         # An error or a stop ends with a restart; bus error and stop do not wait for the queues.
-        running = self.busy & ~self.abort
+        running = ((self.busy & ~complete) | self.attached) & ~self.abort
+        with m.If(~self.busy & running & self.stop):  # it is not about the last program's error
+            m.d.sync += [self.error.eq(0), self.error_code.eq(Error.NONE), self.error_addr.eq(0)]
         for bad, code in (("write_error", Error.WRITE_ERROR), ("read_error", Error.READ_ERROR)):
             with m.If(running & getattr(self, bad)):
                 m.d.sync += self.abort.eq(1)
-                with m.If(~self.error):
+                with m.If(~self.error | ~self.busy):
                     fail(code, getattr(self, f"{bad}_addr"), pc)
         with m.If(running & self.stop):
             m.d.sync += self.abort.eq(1)
         m.d.comb += [
-            self.restart.eq(self.units_idle & (self.abort | (complete & self.error))),
-            self.finished.eq(self.restart | (complete & ~self.abort & ~self.error)),
+            self.restart.eq(quiet & self.abort), self.finished.eq(self.restart | complete),
         ]
         with m.If(self.finished):
-            m.d.sync += [self.busy.eq(0), self.abort.eq(0), self.done.eq(~self.restart)]
+            m.d.sync += [self.busy.eq(0), self.done.eq(complete)]
             with m.If(~self.error):
                 m.d.sync += self.error_pc.eq(pc)
+        with m.If(self.restart):
+            m.d.sync += self.abort.eq(0)
         return m

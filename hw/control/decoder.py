@@ -1,12 +1,23 @@
 """Instruction checks, and sizes in tiles."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, Config, clog2
+from hw.control.commands import ContextId
 from hw.control.functions import BROADCAST, LOSSES, REDUCING, TWO_OPERANDS, is_one_of
-from hw.isa import FIELDS, INSTRUCTION, Error, Function, Kind, Opcode, Order
+from hw.isa import (
+    FIELDS,
+    INSTRUCTION,
+    Error,
+    Function,
+    Kind,
+    Opcode,
+    Order,
+    XSource,
+    YTarget,
+)
 
 
 class TileCount(wiring.Component):
@@ -47,44 +58,63 @@ class TileCount(wiring.Component):
 
 
 class Decoder(wiring.Component):
-    """Checks one instruction and computes its sizes in tiles.
+    """Checks one instruction of `context` and computes its sizes in tiles.
 
-    Results are valid when `done` is high again, from 1 clock (T a power of two) to DIM_BITS + 1
-    clocks after `start`; `instr` must be stable from `start` on.
+    Results are valid when `done` is high again, from 2 clocks (T a power of two) to DIM_BITS + 2
+    clocks after `start`; the inputs must be stable from `start` on.
 
     Members
     -------
     start : In(1)
-    instr : In(INSTRUCTION)
+    instr : In(INSTRUCTION), with `run_m` the rows of the batch in `m`
+    batch_buffer : In(1), where the running batch's inputs are
+    spad_first, spad_last, acc_first, acc_last : In(16), slots of the context
     done : Out(1)
-    error : Out(Error), BAD_OPCODE, WRONG_CONFIG or BAD_FIELD, in this order of precedence
+    error : Out(Error), BAD_OPCODE, WRONG_CONFIG, BAD_FIELD or BAD_WINDOW, in this order of
+        precedence
     count_{m,n,k} : Out(index_bits + 1), tiles
     rest_{m,n,k} : Out(count_bits), valid elements of the last tile
     """
 
-    def __init__(self, cfg: Config):
-        self.cfg = cfg
+    def __init__(self, cfg: Config, context: ContextId):
+        self.cfg, self.context = cfg, context
         super().__init__({
-            "start": In(1), "instr": In(INSTRUCTION), "done": Out(1), "error": Out(Error),
+            "start": In(1), "instr": In(INSTRUCTION), "batch_buffer": In(1),
+            "spad_first": In(16), "spad_last": In(16), "acc_first": In(16), "acc_last": In(16),
+            "done": Out(1), "error": Out(Error),
             **{f"count_{d}": Out(cfg.index_bits + 1) for d in "mnk"},
             **{f"rest_{d}": Out(cfg.count_bits) for d in "mnk"},
         })
 
-    def _spad_window_bad(self, window):
-        """Whether a scratchpad window reaches beyond its bank (or the scratchpad)."""
+    def _spad_window(self, base, size_log2):
+        """Whether a scratchpad window leaves its bank (or the scratchpad); the context's slots."""
         cfg = self.cfg
-        size_log2 = window.h_log2 + window.w_log2
         size = (1 << size_log2)[:17]
         if cfg.bank_slots & (cfg.bank_slots - 1) == 0:
-            return (size_log2 > 16) | (window.base + size > cfg.spad_slots)
-        index = window.base[:cfg.slot_index_bits]
-        bank = window.base[cfg.slot_index_bits:]
-        return (size_log2 > 16) | (index + size > cfg.bank_slots) | (bank >= cfg.spad_banks)
+            missing = base + size > cfg.spad_slots
+        else:
+            index, bank = base[:cfg.slot_index_bits], base[cfg.slot_index_bits:]
+            missing = (index + size > cfg.bank_slots) | (bank >= cfg.spad_banks)
+        return ((size_log2 > 16) | missing,
+                (base < self.spad_first) | (base + size > self.spad_last + 1))
 
-    def _acc_window_bad(self, window):
-        """Whether an accumulator window reaches beyond the accumulator memory."""
-        size_log2 = window.h_log2 + window.w_log2
-        return (size_log2 > 16) | (window.base + (1 << size_log2)[:17] > self.cfg.acc_slots)
+    def _acc_window(self, base, size_log2):
+        """Whether an accumulator window leaves the accumulator memory; the context's slots."""
+        end = base + (1 << size_log2)[:17]
+        return ((size_log2 > 16) | (end > self.cfg.acc_slots),
+                (base < self.acc_first) | (end > self.acc_last + 1))
+
+    def _windows(self, used):
+        """Whether one of the windows does not exist; whether one leaves the context's slots.
+
+        They are given as (condition of its use, kind, base, window).
+        """
+        missing, outside = [], []
+        for use, kind, base, window in used:
+            absent, foreign = kind(base, window.h_log2 + window.w_log2)
+            missing.append(use & absent)
+            outside.append(use & foreign)
+        return Cat(missing).any(), Cat(outside).any()
 
     def elaborate(self, platform):
         m = Module()
@@ -96,7 +126,10 @@ class Decoder(wiring.Component):
                          getattr(self, f"count_{d}").eq(tiles.count),
                          getattr(self, f"rest_{d}").eq(tiles.rest)]
             done.append(tiles.done)
-        m.d.comb += self.done.eq(Cat(done).all())
+        sized = Signal()
+        settled = Signal()  # so are the checks that need sizes
+        m.d.comb += [sized.eq(Cat(done).all()), self.done.eq(sized & settled)]
+        m.d.sync += settled.eq(sized)
 
         op = {o: Signal(name=f"is_{o.name.lower()}") for o in Opcode}
         m.d.comb += [s.eq(i.opcode == o.value) for o, s in op.items()]
@@ -107,6 +140,11 @@ class Decoder(wiring.Component):
         def function_in(*functions):
             return is_one_of(i.function, *functions)
 
+        def holds(window, rows, cols):
+            """Whether `window` has a slot for every tile of a matrix."""
+            rows, cols = (getattr(self, f"count_{d}") - 1 for d in (rows, cols))
+            return ((rows >> window.h_log2) == 0) & ((cols >> window.w_log2) == 0)
+
         f = Function
         none = function_in(f.NONE)
         sgd = function_in(f.SGD)
@@ -116,6 +154,30 @@ class Decoder(wiring.Component):
         unused = [i[name] for name in FIELDS if name.startswith("unused")]
         unused += [i[name].unused for name in FIELDS if name.endswith("_window")]
         misaligned = [(i[name] & step).any() for name in FIELDS if name.endswith("_addr")]
+
+        # Operands on chip. The inputs of the second buffer lie behind those of the first.
+        from_dram = i.x_source == XSource.DRAM.value
+        requests = i.x_source == XSource.REQUEST.value
+        to_dram = i.y_target == YTarget.DRAM.value
+        to_chip, to_acc = (gemm & (i.y_target == t.value) for t in (YTarget.CHIP, YTarget.ACC))
+        x_base = Signal(18)
+        x_size_log2 = i.x_window.h_log2 + i.x_window.w_log2
+        m.d.comb += x_base.eq(i.x_window.base + Mux(requests & self.batch_buffer,
+                                                    (1 << x_size_log2)[:17], 0))
+        serves = C(self.context is ContextId.INFERENCE)
+        on_chip = Cat(i.x_source, i.y_target, i.run_m, i.w_keep).any()
+
+        spad, acc = self._spad_window, self._acc_window
+        missing, outside = self._windows([
+            (array, spad, x_base, i.x_window),
+            (array, spad, i.w_window.base, i.w_window),
+            (grad, spad, i.dy_window.base, i.dy_window),
+            (grad & (i.order == Order.INTERLEAVED.value), spad, i.dy2_window.base, i.dy2_window),
+            (to_chip, spad, i.dw_window.base, i.dw_window),
+            (~grad | ~i.y_off, acc, i.y_window.base, i.y_window),
+            (grad & ~i.dw_off, acc, i.dw_window.base, i.dw_window),
+            (operand, acc, i.e_window.base, i.e_window),
+        ])
         bad = [
             i.order > max(o.value for o in Order),
             *(i[f"{t}_kind"] > max(k.value for k in Kind) for t in ("x", "w", "dy", "y")),
@@ -123,12 +185,7 @@ class Decoder(wiring.Component):
             Cat(misaligned).any(),
             (i.y_accumulate & i.y_bfp) | (i.dw_accumulate & i.dw_bfp),
             grad & (i.x_row | i.y_row | (i.y_off & i.dw_off)),
-            array & (self._spad_window_bad(i.x_window) | self._spad_window_bad(i.w_window)),
-            grad & self._spad_window_bad(i.dy_window),
-            grad & (i.order == Order.INTERLEAVED.value) & self._spad_window_bad(i.dy2_window),
-            (~grad | ~i.y_off) & self._acc_window_bad(i.y_window),
-            grad & ~i.dw_off & self._acc_window_bad(i.dw_window),
-            operand & self._acc_window_bad(i.e_window),
+            missing,
             operand & (i.e_window.h_log2 + i.e_window.w_log2 > 2),
             gemm & ~(none | function_in(f.RELU, *BROADCAST)),
             grad & ~(none | (function_in(f.RELU_GRAD) & ~i.y_off)),
@@ -138,16 +195,25 @@ class Decoder(wiring.Component):
             vector & (slots_log2 < Mux(function_in(*REDUCING) | sgd, 2,
                                        function_in(*TWO_OPERANDS))),
             vector & ((sgd & ~i.w_fp32) | (function_in(*LOSSES) & i.y_off & i.dw_off)),
+            i.x_source > max(s.value for s in XSource),
+            i.y_target > max(t.value for t in YTarget),
+            requests & ~serves,
+            ~from_dram & ~holds(i.x_window, "m", "k"),
+            ~to_dram & i.y_accumulate,
+            to_chip & (~i.y_bfp | ~holds(i.dw_window, "m", "n")),
+            to_acc & (i.y_bfp | ~holds(i.y_window, "m", "n")),
         ]
         bad_operation = Signal()
         bad_any = Signal()
+        bad_window = Signal()
         known = Signal()
         for_us = Signal()
         m.d.sync += [
             known.eq(Cat(op.values()).any()),
             for_us.eq(i.config_hash == cfg.hash),
-            bad_any.eq(Cat(f.any() for f in unused).any()),
+            bad_any.eq(Cat(f.any() for f in unused).any() | (on_chip & ~gemm)),
             bad_operation.eq((array | convert | vector) & Cat(bad).any()),
+            bad_window.eq((array | convert | vector) & outside),
         ]
         with m.If(~known):
             m.d.comb += self.error.eq(Error.BAD_OPCODE)
@@ -155,6 +221,8 @@ class Decoder(wiring.Component):
             m.d.comb += self.error.eq(Error.WRONG_CONFIG)
         with m.Elif(bad_any | bad_operation):
             m.d.comb += self.error.eq(Error.BAD_FIELD)
+        with m.Elif(bad_window):
+            m.d.comb += self.error.eq(Error.BAD_WINDOW)
         with m.Else():
             m.d.comb += self.error.eq(Error.NONE)
         return m

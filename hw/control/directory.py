@@ -1,6 +1,6 @@
 """Directories: which tile is in a slot, and which commands used it last."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,29 +8,39 @@ from hw.config import Config
 from hw.control.numbers import LOW_BITS, NUMBER_BITS, age
 from hw.lib.ram import Ram
 
+#: Bits of the number of a matrix whose tiles are kept (field `w_keep`).
+KEEP_BITS = 4
 #: Bits of the counter of instructions by which tags become invalid.
 EPOCH_BITS = 8
+#: Bits of the same for kept tiles, which counts `drop`.
+GENERATION_BITS = EPOCH_BITS - KEEP_BITS
 
 
 class SpadDirectory(wiring.Component):
-    """Directory of the scratchpad's slots. An instruction starts with all of them invalid.
+    """Directory of the scratchpad's slots.
+
+    A tile is (row, col), and of matrix `keep` if that is not 0. An instruction starts with all
+    slots invalid but for those that hold such kept tiles, which stay until the next `drop`.
 
     `read` looks slot `read_slot` up: from the next clock on, until the next `read`, the outputs
-    describe it. `write` makes (row, col) the tile of `slot`, the one read last, used by the
-    operation to come; it was there before, or is loaded (`load`) by the load to come.
+    describe it. `write` makes the tile that of `slot`, the one read last, used by the operation to
+    come; it was there before, or is loaded (`load`) by the load to come. A `write` with `touch`
+    leaves the slot its tile: the operation uses what else lies there.
 
-    After reset, and every 2**EPOCH_BITS instructions when all operations are read, all entries
-    are cleared, one a clock; `ready` is low meanwhile.
+    After reset all entries are cleared, one a clock. Every 2**EPOCH_BITS instructions, and every
+    2**GENERATION_BITS times `drop`, tiles of old instructions or old kept tiles are removed, which
+    takes two clocks an entry and leaves the others, and all numbers. `ready` is low meanwhile.
 
     Members
     -------
     ready : Out(1), can be read
-    start : In(1), begin an instruction
+    start : In(1), begin an instruction; only while `ready`
+    drop : In(1), forget kept tiles; only between instructions
     read : In(1), read_slot : In(spad_slot_bits)
-    slot : In(spad_slot_bits), row, col : In(index_bits)
-    write, load : In(1)
+    slot : In(spad_slot_bits), row, col : In(index_bits), keep : In(4)
+    write, load, touch : In(1)
     load_issued, load_done, exec_issued, exec_read : In(24)
-    hit : Out(1), the tile that was read is (row, col)
+    hit : Out(1), the tile that was read is (row, col) of `keep`
     wait_exec : Out(24), number of the slot's last operation
     wait_load : Out(24), number of the load of its tile
     """
@@ -39,9 +49,9 @@ class SpadDirectory(wiring.Component):
         self.cfg = cfg
         slot = cfg.spad_slot_bits
         super().__init__({
-            "ready": Out(1), "start": In(1), "read": In(1), "read_slot": In(slot),
+            "ready": Out(1), "start": In(1), "drop": In(1), "read": In(1), "read_slot": In(slot),
             "slot": In(slot), "row": In(cfg.index_bits), "col": In(cfg.index_bits),
-            "write": In(1), "load": In(1),
+            "keep": In(KEEP_BITS), "write": In(1), "load": In(1), "touch": In(1),
             **{n: In(NUMBER_BITS) for n in ("load_issued", "load_done", "exec_issued",
                                             "exec_read")},
             "hit": Out(1), "wait_exec": Out(NUMBER_BITS), "wait_load": Out(NUMBER_BITS),
@@ -51,42 +61,67 @@ class SpadDirectory(wiring.Component):
         m = Module()
         cfg = self.cfg
         layout = data.StructLayout({
-            "valid": 1, "epoch": EPOCH_BITS, "row": cfg.index_bits, "col": cfg.index_bits,
-            "last_exec": LOW_BITS, "load": LOW_BITS})
+            "valid": 1, "kept": 1, "age": EPOCH_BITS, "row": cfg.index_bits,
+            "col": cfg.index_bits, "last_exec": LOW_BITS, "load": LOW_BITS})
         m.submodules.ram = ram = Ram(layout.size, 1 << cfg.spad_slot_bits)
         entry = data.View(layout, ram.r_data)
         new = Signal(layout)
         epoch = Signal(EPOCH_BITS)
-        clear = Signal(cfg.spad_slot_bits)
+        generation = Signal(GENERATION_BITS)
+        kept = Signal()
+        present = Signal(EPOCH_BITS)  # `age` of a tile that is valid
+        at = Signal(cfg.spad_slot_bits)  # entry that is cleared or looked through
+        old_kept = Signal()  # tiles that are removed: kept ones, else the others
+        removing = Signal()
         m.d.comb += [
+            kept.eq(self.keep != 0), present.eq(Mux(kept, Cat(self.keep, generation), epoch)),
             ram.r_en.eq(self.read), ram.r_addr.eq(self.read_slot),
             ram.w_en.eq(self.write), ram.w_addr.eq(self.slot), ram.w_data.eq(new),
-            self.hit.eq(entry.valid & (entry.epoch == epoch) & (entry.row == self.row)
-                        & (entry.col == self.col)),
+            self.hit.eq(entry.valid & (entry.kept == kept) & (entry.age == present)
+                        & (entry.row == self.row) & (entry.col == self.col)),
             self.wait_exec.eq(self.exec_issued - age(self.exec_issued, self.exec_read,
                                                      entry.last_exec)),
             self.wait_load.eq(self.load_issued - age(self.load_issued, self.load_done,
                                                      entry.load)),
-            new.valid.eq(1), new.epoch.eq(epoch), new.row.eq(self.row), new.col.eq(self.col),
-            new.last_exec.eq(self.exec_issued + 1), new.load.eq(entry.load),
+            new.eq(entry),
         ]
-        with m.If(self.load):
-            m.d.comb += new.load.eq(self.load_issued + 1)
+        with m.If(removing):
+            m.d.comb += new.valid.eq(entry.valid & (entry.kept != old_kept))
+        with m.Else():
+            m.d.comb += new.last_exec.eq(self.exec_issued + 1)
+            with m.If(~self.touch):
+                m.d.comb += [new.valid.eq(1), new.kept.eq(kept), new.age.eq(present),
+                             new.row.eq(self.row), new.col.eq(self.col)]
+            with m.If(self.load):
+                m.d.comb += new.load.eq(self.load_issued + 1)
+        with m.If(self.drop):
+            m.d.sync += generation.eq(generation + 1)
+        last = at == (1 << cfg.spad_slot_bits) - 1
         with m.FSM(name="directory"):
             with m.State("CLEAR"):
-                m.d.comb += [ram.w_en.eq(1), ram.w_addr.eq(clear), new.as_value().eq(0)]
-                m.d.sync += clear.eq(clear + 1)
-                with m.If(clear == (1 << cfg.spad_slot_bits) - 1):
+                m.d.comb += [ram.w_en.eq(1), ram.w_addr.eq(at), new.as_value().eq(0)]
+                m.d.sync += at.eq(at + 1)
+                with m.If(last):
                     m.next = "READY"
             with m.State("READY"):
                 m.d.comb += self.ready.eq(1)
                 with m.If(self.start):
-                    m.d.sync += epoch.eq(epoch + 1)
+                    m.d.sync += [epoch.eq(epoch + 1), old_kept.eq(0)]
                     with m.If(epoch == (1 << EPOCH_BITS) - 1):
-                        m.next = "DRAIN"
-            with m.State("DRAIN"):  # the epoch came round: old tags must not look new
-                with m.If(self.exec_read == self.exec_issued):  # but count in `wait_exec` till then
-                    m.next = "CLEAR"
+                        m.next = "LOOK"
+                with m.Elif(self.drop):
+                    m.d.sync += old_kept.eq(1)
+                    with m.If(generation == (1 << GENERATION_BITS) - 1):
+                        m.next = "LOOK"
+            with m.State("LOOK"):  # a counter came round: old tiles must not look new
+                m.d.comb += [ram.r_en.eq(1), ram.r_addr.eq(at)]
+                m.next = "REMOVE"
+            with m.State("REMOVE"):
+                m.d.comb += [removing.eq(1), ram.w_en.eq(1), ram.w_addr.eq(at)]
+                m.d.sync += at.eq(at + 1)
+                m.next = "LOOK"
+                with m.If(last):
+                    m.next = "READY"
         return m
 
 

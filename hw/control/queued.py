@@ -17,8 +17,8 @@ def queued_load(cfg: Config) -> data.StructLayout:
 
 
 def queued_exec(cfg: Config) -> data.StructLayout:
-    """An operation; waits for loads done, stores read, vector commands done."""
-    return _queued(exec_command(cfg), "load_done", "store_read", "vector_done")
+    """An operation; waits for loads done, stores read and done, vector commands done."""
+    return _queued(exec_command(cfg), "load_done", "store_read", "store_done", "vector_done")
 
 
 def queued_vector(cfg: Config) -> data.StructLayout:

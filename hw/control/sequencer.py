@@ -16,7 +16,7 @@ from hw.control.epilogue import EpilogueOperand
 from hw.control.numbers import LOW_BITS, NUMBER_BITS, Fence, reached
 from hw.control.queued import queued_exec, queued_load, queued_store, queued_vector
 from hw.control.walker import Walker
-from hw.isa import INSTRUCTION, Function, Kind, Order
+from hw.isa import INSTRUCTION, Function, Kind, Order, XSource, YTarget
 
 #: Queues, and the events of the units that commands wait for.
 QUEUES = ("load", "exec", "vector", "store")
@@ -37,14 +37,17 @@ class Sequencer(wiring.Component):
     """Turns GEMM and GRAD into load, execute, vector and store commands, in program order.
 
     Four clocks for an operation that finds its operands, four or five more for every load, spill
-    or store it causes, one for an epilogue. After reset it clears its directories (`ready` is
-    low), one slot a clock.
+    or store to DRAM it causes, one for an epilogue and for a result that stays on chip. After reset
+    it clears its directories (`ready` is low), one slot a clock.
 
     Members
     -------
-    ready : Out(1), can take an instruction: all commands of the one before are queued
+    ready : Out(1), can take an instruction: all commands of the one before are queued, and done if
+        it leaves its result in the accumulator
     start : In(1), take `instr` (checked by the decoder) and the sizes
+    forget : In(1), forget kept tiles; only between instructions
     instr : In(INSTRUCTION)
+    batch_buffer : In(1), where the running batch's inputs are; with `start`
     count_{m,n,k}, rest_{m,n,k} : In, sizes in tiles and valid elements of the last tile
     region_size : In(32), bytes
     load, exec, vector, store : Out(stream) of queued commands
@@ -58,7 +61,8 @@ class Sequencer(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         super().__init__({
-            "ready": Out(1), "start": In(1), "instr": In(INSTRUCTION),
+            "ready": Out(1), "start": In(1), "forget": In(1), "instr": In(INSTRUCTION),
+            "batch_buffer": In(1),
             **{f"count_{d}": In(cfg.index_bits + 1) for d in "mnk"},
             **{f"rest_{d}": In(cfg.count_bits) for d in "mnk"},
             "region_size": In(OFFSET_BITS),
@@ -81,8 +85,16 @@ class Sequencer(wiring.Component):
         size = {f"{s}_{d}": Signal.like(getattr(self, f"{s}_{d}"), name=f"own_{s}_{d}",
                                         reset_less=True)
                 for s in ("count", "rest") for d in "mnk"}
+        in_acc = Signal()  # its result stays in the accumulator
+        x_window = self.instr.x_window
         with m.If(self.start):
-            m.d.sync += [i.eq(self.instr), *(s.eq(getattr(self, n)) for n, s in size.items())]
+            m.d.sync += [i.eq(self.instr), *(s.eq(getattr(self, n)) for n, s in size.items()),
+                         in_acc.eq(self.instr.y_target == YTarget.ACC.value)]
+            with m.If((self.instr.x_source == XSource.REQUEST.value) & self.batch_buffer):
+                m.d.sync += i.x_window.base.eq(
+                    x_window.base + (1 << (x_window.h_log2 + x_window.w_log2)))
+        x_on_chip = i.x_source != XSource.DRAM.value
+        y_on_chip = i.y_target == YTarget.CHIP.value
 
         # --- position in the loops ---------------------------------------------------------------
         m.submodules.walker = walker = Walker(cfg)
@@ -207,6 +219,8 @@ class Sequencer(wiring.Component):
             store.cmd.source.eq(Source.ARRAY), store.cmd.slot.eq(acc_slot),
             store.cmd.bfp.eq(~image.fp32), store.cmd.row_exp.eq(i.y_row),
             store.cmd.stochastic.eq(i.stochastic), store.cmd.addr.eq(image.address),
+            store.cmd.spad_slot.eq(slot_of(i.dw_window, walker.row, walker.col,
+                                           cfg.spad_slot_bits)),
             store.cmd.rows.eq(walker.rows), store.cmd.cols.eq(walker.cols),
             store.cmd.salt.eq(i.salt + is_dw),
             store.cmd.row0.eq((result["row0"] + walker.row * cfg.tile)[:DIM_BITS]),
@@ -268,7 +282,9 @@ class Sequencer(wiring.Component):
                     m.d.comb += load.store_done.eq(stores_before.number)
             with m.Case(Purpose.RESULT):
                 m.d.comb += [image.fp32.eq(~result["bfp"]), store.cmd.kind.eq(result_kind),
-                             store.cmd.final.eq(1)]
+                             store.cmd.final.eq(1), store.cmd.spad.eq(y_on_chip)]
+                with m.If(y_on_chip):
+                    m.d.comb += store.cmd.addr.eq(0)
                 with m.If(has_epilogue):
                     m.d.comb += store.vector_done.eq(self.vector_issued)
 
@@ -291,6 +307,7 @@ class Sequencer(wiring.Component):
             execute.cmd.overwrite.eq(~(acc_tags.match | loaded)),
             execute.load_done.eq(wait_load),
             execute.store_read.eq(Mux(fresh, acc_tags.wait_store, wait_store)),
+            execute.store_done.eq(Mux(x_on_chip, stores_before.number, self.store_done)),
             execute.vector_done.eq(vectors_before.number),
             vector.cmd.source.eq(Source.ARRAY), vector.cmd.function.eq(i.function),
             vector.cmd.a.eq(acc_slot), vector.cmd.b.eq(operand.slot),
@@ -303,8 +320,10 @@ class Sequencer(wiring.Component):
         last_store = Signal(LOW_BITS)
         last_spill = Signal(LOW_BITS)
         m.d.comb += [
-            tags.start.eq(self.start), tags.slot.eq(probe), tags.read_slot.eq(probe),
-            tags.row.eq(row_of), tags.col.eq(col_of),
+            tags.start.eq(self.start), tags.drop.eq(self.forget),
+            tags.slot.eq(probe), tags.read_slot.eq(probe),
+            tags.row.eq(row_of), tags.col.eq(col_of), tags.keep.eq(Mux(want_w, i.w_keep, 0)),
+            tags.touch.eq(x_on_chip & ~second),
             acc_tags.slot.eq(acc_slot), acc_tags.row.eq(walker.row), acc_tags.col.eq(walker.col),
             acc_tags.unfinished.eq(1), acc_tags.last_exec.eq(self.exec_issued + 1),
             acc_tags.last_store.eq(Mux(fresh, acc_tags.old_store, last_store)),
@@ -315,9 +334,24 @@ class Sequencer(wiring.Component):
               for n in ("exec_issued", "exec_done", "store_issued", "store_read", "store_done")),
         ]
 
+        outside = Signal()
+        executed = Signal()  # all operations and epilogues
+        to_dram = (purpose != Purpose.RESULT) | ~(in_acc | y_on_chip)
+        m.d.comb += [outside.eq(image.outside & to_dram),
+                     executed.eq((self.exec_done == self.exec_issued)
+                                 & (self.vector_done == self.vector_issued))]
+
+        def finish():
+            """Store the result, or leave it on chip, which takes no address."""
+            m.d.sync += purpose.eq(Purpose.RESULT)
+            m.next = "ADDRESS"
+            with m.If(in_acc | y_on_chip):
+                m.next = "QUEUE"
+
         with m.FSM(name="sequencer"):
             with m.State("IDLE"):
-                m.d.comb += self.ready.eq(tags.ready & acc_tags.ready)
+                # No store tells others when a result in the accumulator is there.
+                m.d.comb += self.ready.eq(tags.ready & acc_tags.ready & (executed | ~in_acc))
                 with m.If(self.start):
                     m.d.sync += previous_ok.eq(0)
                     m.next = "STARTED"
@@ -335,10 +369,12 @@ class Sequencer(wiring.Component):
                 m.next = "CHECK"
             with m.State("CHECK"):  # A's entry, then B's
                 m.d.sync += wait_old_exec.eq(tags.wait_exec)
-                with m.If(tags.hit):
+                with m.If(tags.touch | tags.hit):
                     m.d.comb += tags.write.eq(1)
-                    m.d.sync += [wait_load.eq(later(tags.wait_load, wait_load)), b_hit.eq(second),
-                                 alternate.eq(0), reprobe.eq(0), second.eq(~second)]
+                    m.d.sync += [b_hit.eq(second), alternate.eq(0), reprobe.eq(0),
+                                 second.eq(~second)]
+                    with m.If(~tags.touch):
+                        m.d.sync += wait_load.eq(later(tags.wait_load, wait_load))
                     with m.If(second):
                         m.d.sync += b_slot.eq(b_probe)
                         m.next = "ACC"
@@ -373,8 +409,7 @@ class Sequencer(wiring.Component):
                         with m.If(walker.last & has_epilogue):
                             m.next = "EPILOGUE"
                         with m.Elif(walker.last):
-                            m.d.sync += purpose.eq(Purpose.RESULT)
-                            m.next = "ADDRESS"
+                            finish()
                         with m.Else():
                             m.d.comb += [acc_tags.write.eq(1), advance.eq(1)]
                             m.next = "LOOKUP"
@@ -385,15 +420,14 @@ class Sequencer(wiring.Component):
                 with m.Else():
                     m.d.comb += [self.vector.valid.eq(1), operand.use.eq(self.vector.ready)]
                     with m.If(self.vector.ready):
-                        m.d.sync += purpose.eq(Purpose.RESULT)
-                        m.next = "ADDRESS"
+                        finish()
             with m.State("ADDRESS"):
                 m.d.sync += steps.eq(steps + 1)
                 with m.If(steps == image.LATENCY - 1):
                     m.d.sync += steps.eq(0)
                     m.next = "QUEUE"
             with m.State("QUEUE"):
-                with m.If(image.outside):
+                with m.If(outside):
                     m.next = "REFUSED"
                 with m.Else():
                     with m.Switch(purpose):
@@ -425,12 +459,13 @@ class Sequencer(wiring.Component):
                             with m.If(self.load.ready):
                                 m.next = "EPILOGUE"
                         with m.Case(Purpose.RESULT):
-                            m.d.comb += self.store.valid.eq(1)
-                            with m.If(self.store.ready):
+                            m.d.comb += self.store.valid.eq(~in_acc)
+                            with m.If(self.store.ready | in_acc):
                                 m.d.comb += [advance.eq(1), acc_tags.write.eq(1),
                                              acc_tags.unfinished.eq(0),
-                                             acc_tags.last_exec.eq(self.exec_issued),
-                                             acc_tags.last_store.eq(store_next)]
+                                             acc_tags.last_exec.eq(self.exec_issued)]
+                                with m.If(~in_acc):
+                                    m.d.comb += acc_tags.last_store.eq(store_next)
                                 m.next = "LOOKUP"
             with m.State("REFUSED"):  # until reset
                 m.d.comb += [self.bad_address.eq(1), self.bad_offset.eq(image.address)]

@@ -48,6 +48,7 @@ class CommandStream(wiring.Component):
     ready : Out(1), can take an instruction
     start : In(1), take `instr`, its sizes and its offset `pc`
     instr, count_{m,n,k}, rest_{m,n,k}, region_size : In, as of `Sequencer` (VECTOR: no k)
+    forget, batch_buffer : In, ARRAY: as of `Sequencer`
     load, exec, vector, store : Out(stream) of commands (VECTOR: no exec)
     load_done .. store_done : In(1), the units' events for this stream (VECTOR: no exec_read and
         exec_done)
@@ -74,7 +75,8 @@ class CommandStream(wiring.Component):
             **{event: In(1) for event in EVENTS[source]},
             "abort": In(1), "unfinished": Out(range(UNFINISHED + 2)), "drained": Out(1),
             "bad_address": Out(1), "bad_offset": Out(OFFSET_BITS), "bad_pc": Out(OFFSET_BITS),
-            **({"wait_load": Out(1), "wait_store": Out(1)} if array else {}),
+            **({"forget": In(1), "batch_buffer": In(1), "wait_load": Out(1), "wait_store": Out(1)}
+               if array else {}),
         })
 
     def elaborate(self, platform):
@@ -89,6 +91,10 @@ class CommandStream(wiring.Component):
               for size in ("count", "rest") for d in self.dimensions),
             self.bad_address.eq(sequencer.bad_address), self.bad_offset.eq(sequencer.bad_offset),
         ]
+
+        if self.source is Source.ARRAY:
+            m.d.comb += [sequencer.forget.eq(self.forget),
+                         sequencer.batch_buffer.eq(self.batch_buffer)]
 
         number = {e: Signal(NUMBER_BITS, name=f"{e}_number") for e in EVENTS[self.source]}
         for event, n in number.items():
@@ -109,7 +115,8 @@ class CommandStream(wiring.Component):
                 queue.o.ready.eq(port.ready & go),
             ]
             if name == "exec":
-                m.d.comb += [self.wait_load.eq(waits.pop("load_done")),
+                operands = waits.pop("load_done"), waits.pop("store_done")
+                m.d.comb += [self.wait_load.eq(Cat(operands).any()),
                              self.wait_store.eq(Cat(waits.values()).any() & ~self.wait_load)]
 
         running = Signal()  # the sequencer has an instruction

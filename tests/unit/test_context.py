@@ -7,7 +7,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hw import config
-from hw.control.commands import Destination, Source
+from hw.control.commands import ContextId, Destination, Source
 from hw.control.context import SOURCES, Context
 from hw.isa import INSTRUCTION, Error, Function, Opcode
 from sw.compiler.assembler import assemble, window
@@ -77,7 +77,7 @@ class Bench:
     def __init__(self, program, seed):
         self.program, self.rng = program, random.Random(seed)
         self.pace = {name: self.rng.choice([0.1, 0.5, 1]) for name in EVENTS}
-        self.dut, self.code = Context(CFG), assemble(CFG, program)
+        self.dut, self.code = Context(CFG, ContextId.TRAINING), assemble(CFG, program)
         self.inside = {name: deque() for name in EVENTS}
         self.order, self.open, self.margins = [], [], []
         self.number, self.taken = None, 0
@@ -136,6 +136,8 @@ class Bench:
         dut = self.dut
         ctx.set(dut.region_size, REGION)
         ctx.set(dut.units_idle, 1)
+        for name, slots in ("spad", CFG.spad_slots), ("acc", CFG.acc_slots):
+            ctx.set(getattr(dut, f"{name}_last"), slots - 1)
         ctx.set(dut.start, 1)
         await ctx.tick()
         ctx.set(dut.start, 0)
