@@ -41,9 +41,10 @@ def row_info(cfg: Config) -> data.StructLayout:
 class RowFetch(wiring.Component):
     """Expands commands into sweeps and reads the rows of their operands.
 
-    A row takes a read for each operand, but `steps` + 1 clocks at least. A sweep that uses what
-    earlier ones wrote reads a row when the sweep before has written it. At most `depth` rows are
-    between the last of their reads and the write of their result.
+    A row takes a read for each operand, x last. No read is made unless the lanes are free, and the
+    last one only when they are granted. A sweep that uses what earlier ones wrote reads a row when
+    the sweep before has written it. At most `depth` rows are between the last of their reads and
+    the write of their result.
 
     Two clocks from a command to its first read, none between sweeps and commands.
 
@@ -52,6 +53,11 @@ class RowFetch(wiring.Component):
     cmd : In(stream.Signature(vector_command(cfg)))
     learning_rate, momentum, weight_decay : In(32), stable while a command is inside
     v_r_valid, v_r_ready, v_r_slot, v_r_row : read port of the accumulator
+    asks : Out(1), all that the next row needs is there but the lanes
+    free : In(1), the row in the lanes will have left them when the one that is read now comes
+    grant : In(1), if they are free they take this context's row
+    takes : Out(1), the last read of a row is accepted: it takes the lanes
+    steps : Out, with `takes`, clocks for which it keeps them, minus 1
     x_en, y_en : Out(1), the row that was asked for in the clock before is x, is y
     row_en : Out(1), with `x_en`, the last read of a row
     info : Out(row_info(cfg)), with `row_en`
@@ -65,7 +71,9 @@ class RowFetch(wiring.Component):
             "cmd": In(stream.Signature(vector_command(cfg))),
             "learning_rate": In(32), "momentum": In(32), "weight_decay": In(32),
             "v_r_valid": Out(1), "v_r_ready": In(1), "v_r_slot": Out(cfg.acc_slot_bits),
-            "v_r_row": Out(cfg.row_bits), "x_en": Out(1), "y_en": Out(1),
+            "v_r_row": Out(cfg.row_bits), "asks": Out(1), "free": In(1), "grant": In(1),
+            "takes": Out(1), "steps": Out(row_info(cfg).members["steps"]),
+            "x_en": Out(1), "y_en": Out(1),
             "row_en": Out(1), "info": Out(row_info(cfg)), "written": In(1), "busy": Out(1),
         })
 
@@ -128,7 +136,6 @@ class RowFetch(wiring.Component):
         # before: it has written all that are needed when row `row` (BELOW: `row` + h) is.
         unwritten = Signal(range(self.depth + 1))
         clear = Signal()
-        wait = Signal.like(self.info.steps)
         y_read = Signal()
         m.d.sync += unwritten.eq(unwritten + read_x - self.written)
         m.d.comb += clear.eq(~sweep.follows | (unwritten <= row)
@@ -136,10 +143,12 @@ class RowFetch(wiring.Component):
         read_y = ~y_read & ((sweep.second == Second.ROW) | below
                             | (sweep.second == Second.FIRST) & (row == 0))
         m.d.comb += [
-            self.v_r_valid.eq(active & clear & (wait == 0) & (unwritten != self.depth)),
+            self.asks.eq(active & clear & (unwritten != self.depth)),
+            self.v_r_valid.eq(self.asks & self.free & (read_y | self.grant)),
             self.v_r_slot.eq(Mux(read_y, y_slot, x_slot)),
             self.v_r_row.eq(row + Mux(read_y & below, h, 0)),
             accepted.eq(self.v_r_valid & self.v_r_ready), read_x.eq(accepted & ~read_y),
+            self.takes.eq(read_x),
             self.busy.eq(job_valid | active | (unwritten != 0)),
         ]
         with m.If(accepted):
@@ -149,7 +158,6 @@ class RowFetch(wiring.Component):
 
         info = self.info
         limit = Signal(cfg.count_bits)
-        steps = Signal.like(info.steps)
         with m.If(right):
             m.d.comb += limit.eq(h)
         with m.Elif(sweep.columns == Columns.ALL):
@@ -158,16 +166,12 @@ class RowFetch(wiring.Component):
             m.d.comb += limit.eq(1)
         with m.Else():
             m.d.comb += limit.eq(columns)
-        m.d.comb += steps.eq((limit - 1) >> clog2(cfg.lanes))
-        with m.If(read_x):
-            m.d.sync += wait.eq(steps)
-        with m.Elif(wait != 0):
-            m.d.sync += wait.eq(wait - 1)
+        m.d.comb += self.steps.eq((limit - 1) >> clog2(cfg.lanes))
         with m.If(read_x):
             m.d.sync += [
                 info.slot.eq(to_slot), info.row.eq(row), info.source.eq(source),
                 info.last.eq(sweep.end & sweep_ends & ~repeat),
-                info.steps.eq(steps), info.limit.eq(limit),
+                info.steps.eq(self.steps), info.limit.eq(limit),
                 info.live.eq(Mux(sweep.columns == Columns.ALL, columns, tile)),
                 info.right.eq(right), info.h.eq(h), info.uniform.eq(uniform),
                 info.statistic.eq(sweep.number == Number.STATISTIC),

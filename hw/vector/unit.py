@@ -5,13 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Config, clog2
-from hw.control.commands import Source, vector_command
+from hw.control.commands import ContextId, Source, vector_command
 from hw.lib.delay import delay
 from hw.lib.ram import Ram
 from hw.numerics.functions import INF, Log2
 from hw.vector.fetch import RowFetch, row_info
 from hw.vector.lane import Lane
 from hw.vector.queue import RowQueue
+from hw.vector.share import LaneArbiter
 from hw.vector.sweeps import Statistic
 
 
@@ -23,17 +24,33 @@ class VectorUnit(wiring.Component):
     stalls. Results as in docs/numerics.md. Columns beyond the valid ones are written as +0 (in
     tiles of maxima -Inf), rows beyond the valid ones not at all, but for COLUMN_SUM's state.
 
+    Each context has commands, reads and results of its own; rows share the lanes. A row of training
+    is not read while inference asks for one (but for its second operand), and what has been read
+    waits for nothing: its result has room. So inference waits for the row in the lanes only, at
+    most `HOLD_BOUND` clocks.
+
     Members
     -------
-    cmd : In(stream.Signature(vector_command(cfg)))
-    learning_rate, momentum, weight_decay : In(32), of SGD, as in the registers; stable while busy
-    v_r_valid : Out(1), v_r_ready : In(1), v_r_slot, v_r_row : Out, accumulator read
-    v_r_data : In(T x 32), in the clock after a request was accepted
-    v_w_valid : Out(1), v_w_ready : In(1), v_w_slot, v_w_row, v_w_data : Out, write of a row
-    vector_done : Out(1), pulse per command, in order: its last row is being written
-    vector_source : Out(Source), with `vector_done`, the command's stream
-    busy : Out(1), a command is inside
-    overflow : Out(1), pulse: a valid element of a result became Inf from finite operands
+    All arrays have 2 elements, by ContextId.
+
+    cmd : In(stream.Signature(vector_command(cfg))).array
+    learning_rate, momentum, weight_decay : In(32).array, of SGD, as in the registers; stable while
+        busy
+    v_r_valid : Out(1).array, v_r_ready : In(1).array, v_r_slot, v_r_row : Out.array, accumulator
+        read; it may be withdrawn before it is accepted
+    v_r_data : In(T x 32).array, in the clock after a request was accepted
+    v_w_valid : Out(1).array, v_w_ready : In(1).array, v_w_slot, v_w_row, v_w_data : Out.array,
+        write of a row
+    vector_done : Out(1).array, pulse per command, in order: its last row is being written
+    vector_source : Out(Source).array, with `vector_done`, the command's stream
+    busy : Out(1).array, a command is inside
+    overflow : Out(1).array, pulse: a valid element of a result became Inf from finite operands
+    fair : In(1), the lanes go to the contexts in turns, not to inference first
+    hold : In(1), no command of training is taken; those inside run to their end
+    use : Out(1).array, the lanes work on a row of the context
+    asks : Out(1).array, the context has a row or a held command for them; as late as `use`
+    held : Out(16), clocks for which inference has been waiting to read its next row because of a
+        row of training
     """
 
     #: Clocks from the last accepted read of a row to the write of its result.
@@ -41,55 +58,65 @@ class VectorUnit(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        #: Most clocks for which training holds up a row of inference, without `fair`. A row of
+        #: training that is read in clock t keeps the lanes from other reads until t + `steps`, at
+        #: most t + chunks - 1. It was not read if inference asked in clock t, so inference asks
+        #: from clock t + 1 on, and reads as soon as they are free.
+        self.HOLD_BOUND = cfg.chunks - 1
         slot, row, line = cfg.acc_slot_bits, cfg.row_bits, data.ArrayLayout(32, cfg.tile)
         super().__init__({
-            "cmd": In(stream.Signature(vector_command(cfg))),
-            "learning_rate": In(32), "momentum": In(32), "weight_decay": In(32),
-            "v_r_valid": Out(1), "v_r_ready": In(1), "v_r_slot": Out(slot), "v_r_row": Out(row),
-            "v_r_data": In(line),
-            "v_w_valid": Out(1), "v_w_ready": In(1), "v_w_slot": Out(slot), "v_w_row": Out(row),
-            "v_w_data": Out(line),
-            "vector_done": Out(1), "vector_source": Out(Source),
-            "busy": Out(1), "overflow": Out(1),
-        })
+            name: member.array(2) for name, member in {
+                "cmd": In(stream.Signature(vector_command(cfg))),
+                "learning_rate": In(32), "momentum": In(32), "weight_decay": In(32),
+                "v_r_valid": Out(1), "v_r_ready": In(1), "v_r_slot": Out(slot),
+                "v_r_row": Out(row), "v_r_data": In(line),
+                "v_w_valid": Out(1), "v_w_ready": In(1), "v_w_slot": Out(slot),
+                "v_w_row": Out(row), "v_w_data": Out(line),
+                "vector_done": Out(1), "vector_source": Out(Source), "busy": Out(1),
+                "overflow": Out(1), "use": Out(1), "asks": Out(1)}.items()
+        } | {"fair": In(1), "hold": In(1), "held": Out(16)})
 
     def elaborate(self, platform):
         cfg, m = self.cfg, Module()
         # A row per `chunks` clocks keeps the lanes busy.
         depth = -(-(self.LATENCY + 1) // cfg.chunks) + 1
-        m.submodules.fetch = fetch = RowFetch(cfg, depth)
-        outer = wiring.flipped(self)
-        wiring.connect(m, outer.cmd, fetch.cmd)
-        for name in ("learning_rate", "momentum", "weight_decay", "v_r_ready"):
-            m.d.comb += getattr(fetch, name).eq(getattr(outer, name))
-        for name in ("v_r_valid", "v_r_slot", "v_r_row", "busy"):
-            m.d.comb += getattr(outer, name).eq(getattr(fetch, name))
+        fetches = self._fetches(m, depth)
 
         # Operands of the row in the lanes.
-        x = Signal(data.ArrayLayout(32, cfg.tile), reset_less=True)
-        y = Signal(data.ArrayLayout(32, cfg.tile), reset_less=True)
+        line = data.ArrayLayout(32, cfg.tile)
+        x = Signal(line, reset_less=True)
+        y = Signal(line)
         info = Signal(row_info(cfg), reset_less=True)
+        context = Signal(ContextId, reset_less=True)
         computing = Signal()
         chunk = Signal.like(info.steps)
         chunk_ends = chunk == info.steps
-        with m.If(fetch.x_en):
-            m.d.sync += x.eq(self.v_r_data)
-        with m.If(fetch.y_en):
-            m.d.sync += y.eq(self.v_r_data)
-        with m.If(fetch.row_en):
-            m.d.sync += [info.eq(fetch.info), chunk.eq(0), computing.eq(1)]
+        with m.If(fetches[0].row_en | fetches[1].row_en):
+            m.d.sync += [chunk.eq(0), computing.eq(1)]
         with m.Else():
             m.d.sync += [chunk.eq(chunk + 1), computing.eq(computing & ~chunk_ends)]
-        statistics, statistic = self._statistics(m, fetch)
+        for n, fetch in enumerate(fetches):
+            # a row between whose reads the other context's come keeps its second operand
+            second = Signal(line, name=f"y{n}", reset_less=True)
+            with m.If(fetch.x_en):
+                m.d.sync += x.eq(self.v_r_data[n])
+            with m.If(fetch.y_en):
+                m.d.sync += second.eq(self.v_r_data[n])
+            with m.If(fetch.row_en):
+                m.d.sync += [info.eq(fetch.info), context.eq(n)]
+            with m.If(context == ContextId(n)):
+                m.d.comb += y.eq(second)
+            m.d.comb += self.use[n].eq(computing & (context == ContextId(n)))
+        statistics, statistic = self._statistics(m, fetches)
 
         passed = data.StructLayout({
             **{name: row_info(cfg).members[name] for name in (
                 "slot", "row", "source", "last", "limit", "log2", "keep", "maximum", "function")},
-            "chunk": chunk.shape(), "ends": 1})
+            "context": ContextId, "chunk": chunk.shape(), "ends": 1})
         tags = Signal(passed)
-        m.d.comb += [tags.chunk.eq(chunk), tags.ends.eq(chunk_ends),
+        m.d.comb += [tags.context.eq(context), tags.chunk.eq(chunk), tags.ends.eq(chunk_ends),
                      *(tags[name].eq(info[name]) for name in passed.members
-                       if name not in ("chunk", "ends"))]
+                       if name not in ("context", "chunk", "ends"))]
         delays = Lane.ADD_DELAY, Lane.FUNCTION_DELAY - Lane.ADD_DELAY, \
             Lane.LATENCY - Lane.FUNCTION_DELAY
         stages = [tags]
@@ -126,33 +153,65 @@ class VectorUnit(wiring.Component):
             ]
             results.append(result)
             overflows.append(inside & lane.overflow)
-        m.d.sync += self.overflow.eq(valid & Cat(overflows).any())
         m.d.comb += [
             statistics.w_en.eq(valid & (at_end.chunk == 0) & (at_end.keep != Statistic.NONE)),
-            statistics.w_addr.eq(Cat(at_end.row, at_end.keep)), statistics.w_data.eq(results[0]),
+            statistics.w_addr.eq(Cat(at_end.row, at_end.keep, at_end.context)),
+            statistics.w_data.eq(results[0]),
         ]
 
-        line = self._line(m, results, valid, at_end.chunk, pad)
+        row = self._line(m, results, valid, at_end.chunk, pad)
         head = data.StructLayout({"slot": cfg.acc_slot_bits, "row": cfg.row_bits,
                                   "source": Source, "last": 1})
-        m.submodules.queue = queue = RowQueue(head.size + 32 * cfg.tile, depth)
-        first = data.View(head, queue.o.payload[:head.size])
-        m.d.comb += [
-            queue.push.eq(valid & at_end.ends),
-            queue.row.eq(Cat(*(at_end[name] for name in head.members), line)),
-            queue.o.ready.eq(self.v_w_ready), self.v_w_valid.eq(queue.o.valid),
-            self.v_w_slot.eq(first.slot), self.v_w_row.eq(first.row),
-            self.v_w_data.eq(queue.o.payload[head.size:]),
-            fetch.written.eq(queue.o.valid & self.v_w_ready),
-            self.vector_done.eq(fetch.written & first.last), self.vector_source.eq(first.source),
-        ]
+        for n, fetch in enumerate(fetches):
+            own = valid & (at_end.context == ContextId(n))
+            m.submodules[f"queue{n}"] = queue = RowQueue(head.size + 32 * cfg.tile, depth)
+            first = data.View(head, queue.o.payload[:head.size])
+            m.d.comb += [
+                queue.push.eq(own & at_end.ends),
+                queue.row.eq(Cat(*(at_end[name] for name in head.members), row)),
+                queue.o.ready.eq(self.v_w_ready[n]), self.v_w_valid[n].eq(queue.o.valid),
+                self.v_w_slot[n].eq(first.slot), self.v_w_row[n].eq(first.row),
+                self.v_w_data[n].eq(queue.o.payload[head.size:]),
+                fetch.written.eq(queue.o.valid & self.v_w_ready[n]),
+                self.vector_done[n].eq(fetch.written & first.last),
+                self.vector_source[n].eq(first.source),
+            ]
+            m.d.sync += self.overflow[n].eq(own & Cat(overflows).any())
         return m
 
-    def _statistics(self, m, fetch):
-        """Memory of the numbers per row; that of the row in the lanes."""
-        m.submodules.statistics = ram = Ram(32, len(Statistic) << self.cfg.row_bits)
-        m.d.comb += [ram.r_en.eq(fetch.row_en),
-                     ram.r_addr.eq(Cat(fetch.info.row, fetch.info.read))]
+    def _fetches(self, m, depth):
+        """Both contexts' row front ends behind their ports, sharing the lanes."""
+        m.submodules.arbiter = arbiter = LaneArbiter(self.cfg)
+        m.d.comb += [arbiter.fair.eq(self.fair), self.held.eq(arbiter.held)]
+        fetches = []
+        for n in range(2):
+            m.submodules[f"fetch{n}"] = fetch = RowFetch(self.cfg, depth)
+            fetches.append(fetch)
+            shut = self.hold if n == ContextId.TRAINING.value else Const(0)
+            m.d.comb += [
+                fetch.cmd.payload.eq(self.cmd[n].payload),
+                fetch.cmd.valid.eq(self.cmd[n].valid & ~shut),
+                self.cmd[n].ready.eq(fetch.cmd.ready & ~shut),
+                *(getattr(fetch, name).eq(getattr(self, name)[n]) for name in (
+                    "learning_rate", "momentum", "weight_decay", "v_r_ready")),
+                *(getattr(self, name)[n].eq(getattr(fetch, name)) for name in (
+                    "v_r_valid", "v_r_slot", "v_r_row", "busy")),
+                *(getattr(arbiter, name)[n].eq(getattr(fetch, name)) for name in (
+                    "asks", "takes", "steps")),
+                fetch.free.eq(arbiter.free), fetch.grant.eq(arbiter.grant[n]),
+                # two clocks lie between the read of a row and its first in the lanes
+                self.asks[n].eq(delay(m, fetch.asks | self.cmd[n].valid & shut, 2,
+                                      name=f"asks{n}_line", reset=True)),
+            ]
+        return fetches
+
+    def _statistics(self, m, fetches):
+        """Memory of the numbers per row and context; that of the row in the lanes."""
+        m.submodules.statistics = ram = Ram(32, 2 * len(Statistic) << self.cfg.row_bits)
+        for n, fetch in enumerate(fetches):
+            with m.If(fetch.row_en):
+                m.d.comb += [ram.r_en.eq(1),
+                             ram.r_addr.eq(Cat(fetch.info.row, fetch.info.read, Const(n, 1)))]
         return ram, ram.r_data
 
     def _column(self, line, lane, chunk, beyond=0):

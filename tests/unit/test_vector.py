@@ -48,7 +48,7 @@ def test_commands_in_a_row(cfg, ready):
     """Commands that follow each other at once wait for what they need of each other."""
     rng = random.Random(f"{cfg.tile} {cfg.lanes} {ready}")
     bench = Bench(cfg, rng.getrandbits(32), ready=ready, gap=0.2 * (ready < 1))
-    while len(bench.commands) < 40:
+    while len(bench.sides[0].commands) < 40:
         bench.instruction(rng.choice(FUNCTIONS), *sizes(rng, cfg),
                           rng.choice(["plain", "special"]), rng.choice(SCALARS))
     bench.run()
@@ -57,7 +57,7 @@ def test_commands_in_a_row(cfg, ready):
 @pytest.mark.parametrize("cfg", [CONFIGS[2], CONFIGS[5]], ids=["one group", "many groups"])
 def test_no_write_for_long(cfg):
     """Reads stop when no more results have room."""
-    bench = Bench(cfg, 3, hold=100)
+    bench = Bench(cfg, 3, shut=100)
     for _ in range(4):
         bench.instruction(Function.RELU, 4 * cfg.tile, cfg.tile)
     bench.run()
@@ -87,8 +87,8 @@ def test_clocks(cfg, limits):
         for _ in range(4):
             bench.instruction(function, cfg.tile, cfg.tile)
         bench.run()
-        ends = bench.clocks
-        assert ends[0] - bench.starts[0] == latency, function
+        ends = bench.sides[0].clocks
+        assert ends[0] - bench.sides[0].starts[0] == latency, function
         assert [b - a for a, b in pairwise(ends)] == [period] * 3, function
 
 

@@ -87,18 +87,42 @@ def values(rng, kind, shape):
 
 
 @dataclass
+class Side:
+    """One context: its commands, what they must leave, and when they ran."""
+
+    registers: tuple  #: Learning rate, momentum, weight decay.
+    commands: list = field(default_factory=list)
+    checks: list = field(default_factory=list)
+    overflows: dict = field(default_factory=dict)  #: By number of an instruction's last command.
+    clocks: list = field(default_factory=list)  #: Clock of every `vector_done`.
+    starts: list = field(default_factory=list)  #: Clock in which every command was taken.
+    offered: bool = False
+    overflow: bool = False
+    shut: int = 0
+
+    @property
+    def taken(self):
+        return len(self.starts)
+
+    @property
+    def done(self):
+        return len(self.clocks)
+
+
+@dataclass
 class Bench:
-    """A vector unit, a memory of tiles and the commands to run."""
+    """A vector unit, a memory of tiles and the commands to run, of both contexts."""
 
     cfg: object
     seed: int
     registers: tuple = (0x3C23D70A, 0x3F666666, 0x38D1B717)
     ready: float = 1.0  #: Chance that a port is ready.
-    hold: int = 0  #: Clocks for which the write port is shut now and then.
+    shut: int = 0  #: Clocks for which a write port is shut now and then.
     gap: float = 0.0  #: Chance of a clock without a command.
     drain: bool = False  #: An instruction begins when the one before has ended; checks OVERFLOW.
-    clocks: list = field(default_factory=list)  #: Clock of every `vector_done`.
-    starts: list = field(default_factory=list)  #: Clock in which every command was taken.
+    fair: float = 0.0  #: Chance of a clock in turns.
+    hold: float = 0.0  #: Chance of a clock in which training is held.
+    seen: list = field(default_factory=list)  #: (use, asks, held) of every clock.
 
     def __post_init__(self):
         self.rng = np.random.default_rng(self.seed)
@@ -107,9 +131,8 @@ class Bench:
         # stale memory: anything
         self.memory = arithmetic.canonical(
             self.rng.integers(0, 2**32, shape, np.uint32).view(np.float32))
-        self.commands, self.checks = [], []
+        self.sides = Side(self.registers), Side(self.registers[::-1])
         self.free = 0
-        self.overflows = {}  # by the number of an instruction's last command
 
     def slot(self):
         self.free += 1
@@ -122,11 +145,11 @@ class Bench:
         self.memory[slot, :part.shape[0], :part.shape[1]] = part
         return slot
 
-    def instruction(self, function, rows, cols, kind="plain", scalar=0x3E000000):
+    def instruction(self, function, rows, cols, kind="plain", scalar=0x3E000000, context=0):
         """Commands of a function on a matrix with random elements, and what they must leave."""
-        size = self.cfg.tile
+        size, side = self.cfg.tile, self.sides[context]
         x, w, c = (values(self.rng, kind, (rows, cols)) for _ in range(3))
-        reference = Reference(size, scalar, *self.registers)
+        reference = Reference(size, scalar, *side.registers)
         results = reference.results(function, x, w, c)
         tiles_m, tiles_n = -(-rows // size), -(-cols // size)
         state = {"t0": self.slot(), "t1": self.slot()}
@@ -143,7 +166,7 @@ class Bench:
                 slots["c"] = self.place(c, m, n)
             if function is F.COLUMN_SUM:  # such tiles are loaded, with zeros
                 self.memory[slots["a"], valid[0]:] = 0
-            self.commands.append({
+            side.commands.append({
                 "source": source, "function": function, "turn": turn, "first": first,
                 "last": last, "rows": valid[0], "cols": valid[1], "scalar": scalar, **slots})
             checks = []
@@ -154,7 +177,7 @@ class Bench:
                 j = 0 if name in state and function is not F.COLUMN_SUM else n
                 part = result[i * size:(i + 1) * size, j * size:(j + 1) * size]
                 checks.append((f"{function.name} {name} of tile ({m}, {n})", slots[name], part))
-            self.checks.append(checks)
+            side.checks.append(checks)
 
         if function is F.COLUMN_SUM:
             for n in range(tiles_n):
@@ -166,7 +189,7 @@ class Bench:
                 for turn in range(3 if function is F.SOFTMAX else 1):
                     for n in range(tiles_n):
                         command(m, n, turn, reduces and n == 0, reduces and n == tiles_n - 1)
-        self.overflows[len(self.commands) - 1] = reference.overflow
+        side.overflows[len(side.commands) - 1] = reference.overflow
         return reference.overflow
 
     def run(self):
@@ -183,56 +206,66 @@ class Bench:
         sim.run()
 
     async def _bench(self, ctx, dut):
-        cfg, chance = self.cfg, self.random.random
-        for name, value in zip(("learning_rate", "momentum", "weight_decay"), self.registers,
-                               strict=True):
-            ctx.set(getattr(dut, name), value)
-        taken = done = clock = shut = 0
-        offered = overflow = False
-        read_data = dut.v_r_data.as_value()
-        write_data = dut.v_w_data.as_value()
-        while done < len(self.commands):
-            if not offered and taken < len(self.commands) and chance() >= self.gap and not (
-                    self.drain and taken - 1 in self.overflows and done < taken):
-                offered = True
-                ctx.set(dut.cmd.payload, self.commands[taken])
-            ctx.set(dut.cmd.valid, offered)
-            ctx.set(dut.v_r_ready, chance() < self.ready)
-            shut = shut - 1 if shut else self.hold * (chance() < 0.05)
-            ctx.set(dut.v_w_ready, not shut and chance() < self.ready)
-            accepted = offered and ctx.get(dut.cmd.ready)
-            read = ctx.get(dut.v_r_valid) and ctx.get(dut.v_r_ready)
-            if read:
-                row = self.memory[ctx.get(dut.v_r_slot), ctx.get(dut.v_r_row)]
-                word = int.from_bytes(row.tobytes(), "little")
-            if ctx.get(dut.v_w_valid) and ctx.get(dut.v_w_ready):
-                row = ctx.get(write_data).to_bytes(4 * cfg.tile, "little")
-                self.memory[ctx.get(dut.v_w_slot), ctx.get(dut.v_w_row)] = \
-                    np.frombuffer(row, np.float32)
-            overflow |= bool(ctx.get(dut.overflow))
-            if ctx.get(dut.vector_done):
-                assert ctx.get(dut.vector_source) == self.commands[done]["source"]
-                self._check(done)
-                if self.drain and done in self.overflows:
-                    assert overflow == self.overflows[done], self.commands[done]
-                    overflow = False
-                self.clocks.append(clock)
-                done += 1
-            assert ctx.get(dut.busy) or taken == done
+        chance, size = self.random.random, self.cfg.tile
+        for n, side in enumerate(self.sides):
+            for name, value in zip(("learning_rate", "momentum", "weight_decay"), side.registers,
+                                   strict=True):
+                ctx.set(getattr(dut, name)[n], value)
+        read_data = [line.as_value() for line in dut.v_r_data]
+        write_data = [line.as_value() for line in dut.v_w_data]
+        total = sum(len(side.commands) for side in self.sides)
+        while any(side.done < len(side.commands) for side in self.sides):
+            held = chance() < self.hold
+            ctx.set(dut.fair, chance() < self.fair)
+            ctx.set(dut.hold, held)
+            for n, side in enumerate(self.sides):
+                if not side.offered and side.taken < len(side.commands) and chance() >= self.gap \
+                        and not (self.drain and side.taken - 1 in side.overflows
+                                 and side.done < side.taken):
+                    side.offered = True
+                    ctx.set(dut.cmd[n].payload, side.commands[side.taken])
+                ctx.set(dut.cmd[n].valid, side.offered)
+                ctx.set(dut.v_r_ready[n], chance() < self.ready)
+                side.shut = side.shut - 1 if side.shut else self.shut * (chance() < 0.05)
+                ctx.set(dut.v_w_ready[n], not side.shut and chance() < self.ready)
+            clock, words, accepted = len(self.seen), [None, None], [False, False]
+            self.seen.append((*map(ctx.get, dut.use), *map(ctx.get, dut.asks), ctx.get(dut.held)))
+            for n, side in enumerate(self.sides):
+                accepted[n] = side.offered and ctx.get(dut.cmd[n].ready)
+                assert not (accepted[n] and held and n == 0)
+                if ctx.get(dut.v_r_valid[n]) and ctx.get(dut.v_r_ready[n]):
+                    row = self.memory[ctx.get(dut.v_r_slot[n]), ctx.get(dut.v_r_row[n])]
+                    words[n] = int.from_bytes(row.tobytes(), "little")
+            for n, side in enumerate(self.sides):
+                if ctx.get(dut.v_w_valid[n]) and ctx.get(dut.v_w_ready[n]):
+                    row = ctx.get(write_data[n]).to_bytes(4 * size, "little")
+                    self.memory[ctx.get(dut.v_w_slot[n]), ctx.get(dut.v_w_row[n])] = \
+                        np.frombuffer(row, np.float32)
+                side.overflow |= bool(ctx.get(dut.overflow[n]))
+                assert ctx.get(dut.busy[n]) or side.taken == side.done
+                if ctx.get(dut.vector_done[n]):
+                    self._done(side, ctx.get(dut.vector_source[n]), clock)
             await ctx.tick()
-            ctx.set(read_data, word if read else self.random.getrandbits(32 * cfg.tile))
-            if accepted:
-                self.starts.append(clock)
-                offered, taken = False, taken + 1
-            clock += 1
-            assert clock < 3000 * (len(self.commands) + 1), "hangs"
+            for n, side in enumerate(self.sides):
+                stale = self.random.getrandbits(32 * size)
+                ctx.set(read_data[n], stale if words[n] is None else words[n])
+                if accepted[n]:
+                    side.starts.append(clock)
+                    side.offered = False
+            assert clock < 3000 * (total + 1), "hangs"
         for _ in range(3):
             await ctx.tick()
-            assert not any(map(ctx.get, (dut.busy, dut.v_w_valid, dut.overflow)))
+            assert not any(map(ctx.get, (*dut.busy, *dut.v_w_valid, *dut.overflow)))
 
-    def _check(self, number):
-        for text, slot, want in self.checks[number]:
+    def _done(self, side, source, clock):
+        number = side.done
+        side.clocks.append(clock)
+        assert source == side.commands[number]["source"]
+        for text, slot, want in side.checks[number]:
             got = self.memory[slot, :want.shape[0], :want.shape[1]]
             same = got.view(np.uint32) == np.ascontiguousarray(want).view(np.uint32)
-            assert same.all(), (f"{text}, command {number} {self.commands[number]}: "
+            assert same.all(), (f"{text}, command {number} {side.commands[number]}: "
                                 f"{got[~same][:4]}, not {want[~same][:4]}")
+        if self.drain and number in side.overflows:
+            assert side.overflow == side.overflows[number], side.commands[number]
+            side.overflow = False
