@@ -1,6 +1,7 @@
 """Tiles of W that stay in the scratchpad from instruction to instruction.
 
-Written from docs/serving.md, "On-chip operands".
+Written from docs/serving.md, "On-chip operands". Their values are not kept: a number stands for one
+matrix, which does not change while tiles of it are there.
 """
 
 import numpy as np

@@ -52,7 +52,7 @@ class Machine:
     seed, learning_rate, momentum, weight_decay : int
         Registers SEED, LEARNING_RATE, MOMENTUM and WEIGHT_DECAY, 32 bits each.
     inference : bool
-        Whether it is the inference context.
+        Whether it is the inference context, also for the host's programs.
     spad_region, acc_region : tuple of int, optional
         First and last of the context's scratchpad and accumulator slots; all if not given.
     """
@@ -79,15 +79,15 @@ class Machine:
         ----------
         program_addr : int
         keep : bool
-            Launch by the request unit: kept tiles are still there, and instructions that earlier
-            launches have fetched may be in the cache. Else a START by the host.
+            Launch by the request unit, so of the inference context: kept tiles are still there, and
+            instructions that earlier launches have fetched may be cached. Else a START by the host.
         rows, buffer : int
             Requests of the running batch (0: none), and the buffer of their inputs.
         """
         if not keep:
             self._kept.forget()
         self._buffer = buffer
-        context = replace(self._context, rows=rows)
+        context = replace(self._context, rows=rows, inference=keep or self._context.inference)
         self._counters = dict.fromkeys(COUNTERS, 0)
         self._overflow = False
         self._unit = VectorUnit(self.cfg.tile, self._rates)
