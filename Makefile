@@ -4,10 +4,13 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test demo lint clean
+.PHONY: test prove demo lint clean
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n $(JOBS)
+
+prove: $(VENV)/installed
+	$(BIN)/python -m pytest -n $(JOBS) tests/formal
 
 demo: $(VENV)/installed
 	$(BIN)/python -m scripts.demo
