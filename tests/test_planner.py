@@ -109,11 +109,11 @@ def test_half_of_the_scratchpad_is_enough(opcode):
     """A training step's operations take about as long, and use most of the share."""
     cfg = load("edge")
     share = Share(range(552, 1024), range(24, 64))
-    for m, k, n in ((64, 256, 256), (64, 64, 256), (300, 310, 290)):
+    for m, k, n in ((64, 256, 256), (64, 64, 256)):
         layer = Layer(opcode=opcode, m=m, k=k, n=n, y_bfp=True)
         assert plan(cfg, layer, share=share).clocks < 1.1 * plan(cfg, layer).clocks
     layer = Layer(opcode=opcode, m=900, k=900, n=900)
-    fields = fields_of(cfg, layer, plan(cfg, layer, order="auto", share=share))
+    fields = fields_of(cfg, layer, plan(cfg, layer, order="dx-major", share=share))
     names = ["x", "w"] if opcode is Opcode.GEMM else ["x", "w", "dy"]
     assert sum(map(len, windows(cfg, fields, names))) >= 256
 
@@ -134,7 +134,7 @@ def test_halves_of_a_share_end_at_banks():
     (range(5, 8), range(8), "not 3 and 8"), (range(8), range(1), "not 8 and 1"),
     (range(0), range(8), "not 0 and 8"), (range(127, 131), range(8), "not 4 and 8")])
 def test_shares_that_are_too_small_are_named(spad, acc, found):
-    cfg = load("tiny", ["spad_kib=8"])
+    cfg = load("tiny")
     with pytest.raises(PlanError) as error:
         plan(cfg, Layer(opcode=Opcode.GEMM, m=9, k=9, n=9), share=Share(spad, acc))
     assert str(error.value) == "a share must have at least 4 scratchpad slots, 2 in each of two " \

@@ -91,8 +91,8 @@ def plan(cfg: Config, layer: Layer, *, order: str = "auto",
         Unknown order, a block that is negative or above 65535, or a share that is too small.
     """
     bus, share = bus or Bus(), share or Share.whole(cfg)
-    slots = sum(map(len, share.banks(cfg)))
-    if slots < 4 or not all(share.quarters(cfg)) or len(share.acc) < 2:
+    if not share.enough(cfg) or len(share.acc) < 2:
+        slots = sum(map(len, share.banks(cfg)))
         raise PlanError(f"a share must have at least 4 scratchpad slots, 2 in each of two banks, "
                         f"and 2 accumulator slots, not {slots} and {len(share.acc)}")
     if order not in ("auto", "paper", *ORDERS):

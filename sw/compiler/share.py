@@ -29,6 +29,10 @@ class Share:
                  for start in starts)
         return [part for part in parts if part]
 
+    def enough(self, cfg: Config) -> bool:
+        """Whether a GEMM or GRAD can do with the scratchpad slots."""
+        return sum(map(len, self.banks(cfg))) >= 4 and all(self.quarters(cfg))
+
     def quarters(self, cfg: Config) -> list[range]:
         """Four runs of neighbouring slots, in order; sizes are those of the ranges.
 
