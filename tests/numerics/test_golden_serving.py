@@ -148,8 +148,9 @@ def test_a_nan_stays_in_its_request(seed):
 def test_weights_are_loaded_once():
     served = Served(5, 12)
     server, cfg = served.server(), served.chain.cfg
-    size = sum(-(-layer["k"] // cfg.tile) * -(-layer["n"] // cfg.tile)
-               for layer in served.chain.layers) * cfg.bfp_bytes
+    size = sum(-(-layer["n"] // cfg.tile) * cfg.beat_bytes
+               * cfg.image_beats(True, min(cfg.tile, layer["k"] - top))
+               for layer in served.chain.layers for top in range(0, layer["k"], cfg.tile))
     server.serve(served.requests[:1])
     assert server.counters["READ_W"] == size
     server.serve(served.requests[1:])
