@@ -30,6 +30,7 @@ from hw.isa import (
     XSource,
     YTarget,
 )
+from hw.lib.merge import merged
 from hw.lib.ram import RAM_VERILOG
 from hw.lib.shared import SharedModules
 from hw.npu import Npu
@@ -76,14 +77,16 @@ def _woken(lines: list[str]) -> list[str]:
     return out
 
 
+#: Names that are words of C++, of which Verilator warns.
+RESERVED = re.compile(r"\babort\b")
 #: Defining this macro turns the assertions on.
 ASSERT = "SOLSTICE_ASSERT"
 
 
 def _portable(lines: list[str]) -> list[str]:
-    """Give every case statement a default, for lint tools, and put assertions behind a macro."""
+    """For lint tools: no `RESERVED` name, a default in every case, assertions behind a macro."""
     out, complete = [], []
-    for line in lines:
+    for line in (RESERVED.sub("abort_", line) for line in lines):
         word = line.split(maxsplit=1)[0] if line.strip() else ""
         if word in ("casez", "case", "casex"):
             complete.append(False)
@@ -106,7 +109,7 @@ def verilog(cfg: Config, progress=lambda what: None) -> str:
             top = rtlil.convert(Npu(cfg), name="npu", platform=shared, emit_src=False)
             netlist = "\n".join([top, *shared.texts().values()])
         progress("writing Verilog")
-        netlist = re.sub(r"^ *attribute .*\n", "", netlist, flags=re.M)
+        netlist = merged(re.sub(r"^ *attribute .*\n", "", netlist, flags=re.M))
         text, log = yosys.communicate(f"read_rtlil <<rtlil\n{netlist}\nrtlil\n{SCRIPT}")
     if yosys.returncode:
         raise RuntimeError(f"Yosys failed: {log.strip()}")

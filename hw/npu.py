@@ -114,6 +114,7 @@ class Npu(wiring.Component):
         spad, acc, execute, vector = (parts.scratchpad, parts.accumulator, parts.execute,
                                       parts.vector)
         wiring.connect(m, parts.array_arbiter.o, execute.cmd)
+        m.d.comb += parts.array_arbiter.inside.eq(execute.inside[ContextId.TRAINING.value])
         for port in "ab":
             m.d.comb += [getattr(spad, f"{port}_{n}").eq(getattr(execute, f"{port}_{n}"))
                          for n in ("en", "slot", "index", "col")]
@@ -194,7 +195,8 @@ class Npu(wiring.Component):
             unit.consumed_write.eq(shared.strobe_CONSUMED), unit.wdata.eq(shared.wdata),
             shared.status_REQUEST_CONTROL.eq(unit.control),
             shared.status_CONSUMED.eq(unit.consumed), shared.status_COMPLETED.eq(unit.completed),
-            shared.status_REQUEST_SPACE.eq(unit.space), shared.status_REQUEST_QUEUE.eq(unit.queue),
+            shared.status_REQUEST_SPACE.eq(unit.space),
+            shared.status_REQUEST_QUEUE.eq(unit.queued),
             shared.status_REQUEST_IRQ_STATUS.eq(Cat(completion, ring_error)),
             shared.status_BATCH_ROWS.eq(unit.batch_rows),
             context.drop.eq(unit.drop), context.attached.eq(unit.attached),
@@ -218,7 +220,7 @@ class Npu(wiring.Component):
         m.d.comb += [
             policy.active.eq(parts.context[ContextId.INFERENCE.value].busy
                              | (unit.attached & in_flight)),
-            policy.queue.eq(unit.queue),
+            policy.queue.eq(unit.queued),
             *(getattr(policy, n).eq(getattr(shared, f"value_{n.upper()}")) for n in (
                 "policy", "max_burst_beats", "read_credits", "read_credits_idle",
                 "spike_threshold")),

@@ -37,7 +37,7 @@ class Parts:
         domains = [c.name.lower() for c in both]
         # Those that take longest to convert come first.
         self.store = [self._unit("store", StoreUnit(cfg), d, domain=d) for d in domains]
-        self.context = [self._unit(d, Context(cfg, c), module=f"npu_{d}", arguments=(c,))
+        self.context = [self._unit("context", Context(cfg, c), d, own=True, arguments=(c,))
                         for c, d in zip(both, domains, strict=True)]
         self.execute = self._unit("execute", ExecuteUnit(cfg))
         self.vector = self._unit("vector", VectorUnit(cfg))
@@ -66,11 +66,10 @@ class Parts:
             m.d.comb += [domain.clk.eq(ClockSignal()),
                          domain.rst.eq(ResetSignal() | context.restart)]
 
-    def _unit(self, name, part, context="", *, domain=None, module="", arguments=()):
-        """Add a part, as module `npu_<name>` or `module` of its own; returns it."""
+    def _unit(self, kind, part, context="", *, own=False, domain=None, arguments=()):
+        """Add a part, an instance of module npu_`kind`, or of one of its own; returns it."""
+        name = f"{context}_{kind}" if context else kind
         contents = part if self._platform is None else self._platform.unit(
-            part, module or f"npu_{name}", *arguments)
-        if domain:
-            contents = DomainRenamer(domain)(contents)
-        self._m.submodules["_".join(n for n in (context, name) if n)] = contents
+            part, f"npu_{name if own else kind}", *arguments)
+        self._m.submodules[name] = DomainRenamer(domain)(contents) if domain else contents
         return part

@@ -1,124 +1,42 @@
 """cocotb tests of the bare NPU's registers, with cocotbext-axi's AXI4-Lite master."""
 
-import random
-
 import cocotb
-from cocotb.clock import Clock
-from cocotb.triggers import Combine, FallingEdge
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+from cocotb.triggers import Combine
+from cocotbext.axi import AxiResp
 
 from hw.isa import Error
-from hw.regs import ID, OFFSETS, REGISTERS, SPACE
-from tb.axi_bench import START, config, pauses
-from tb.axi_rules import HELD, Channel
+from hw.regs import BLOCK, ID, OFFSETS, SPACE
+from tb.axi_bench import config
+from tb.register_bench import (
+    ACCESS,
+    ALL_STROBES,
+    COUNTED,
+    READ_WRITE,
+    SAMPLE,
+    STATUS_ERROR,
+    Host,
+    after_reset,
+)
 
-ACCESS = {r.offset + 4 * i: r.access for r in REGISTERS for i in range(r.words)}
-READABLE = {offset for offset, access in ACCESS.items() if access != "wo"}
-READ_WRITE = [offset for offset, access in ACCESS.items() if access == "rw"]
-ALL_STROBES = 0xF
-STATUS_ERROR, IRQ_ERROR = 4, 2
-
-
-class Host:
-    """AXI4-Lite master on an NPU whose memory answers nothing."""
-
-    def __init__(self, dut, stall: float = 0.0):
-        self.dut, self.rng = dut, random.Random(cocotb.RANDOM_SEED)
-        for name in ("arready", "awready", "wready", "rvalid", "bvalid"):
-            getattr(dut, f"m_axi_{name}").value = 0
-        dut.rst.value = 1
-        Clock(dut.clk, 10, "ns").start()
-        self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
-        write, read = self.master.write_if, self.master.read_if
-        for part, names in (write, "aw w b"), (read, "ar r"):
-            part.log.setLevel("ERROR")
-            for name in names.split():
-                if stall:
-                    getattr(part, f"{name}_channel").set_pause_generator(
-                        pauses(stall, self.rng.getrandbits(32)))
-        self._channels = [Channel(dut, "s_axil", c, s, True) for c, s in HELD["s_axil"].items()]
-        cocotb.start_soon(self._watch())
-
-    async def _watch(self):
-        """Responses must stay until they are taken."""
-        while True:
-            await self.dut.clk.rising_edge
-            for channel in self._channels:
-                if int(self.dut.rst.value):
-                    channel.reset()
-                else:
-                    channel.sample()
-
-    async def reset(self):
-        """Hold reset for two clocks."""
-        for level in (1, 1, 0):
-            await FallingEdge(self.dut.clk)
-            self.dut.rst.value = level
-        await FallingEdge(self.dut.clk)
-
-    async def write(self, offset: int, value: int) -> AxiResp:
-        """Write a register; the response."""
-        return (await self.master.write(offset, value.to_bytes(4, "little"))).resp
-
-    async def write_strobes(self, offset: int, value: int, strobes: int) -> AxiResp:
-        """Write with any strobes; the response."""
-        channels = self.master.write_if
-        await channels.aw_channel.send(channels.aw_channel._transaction_obj(awaddr=offset))
-        await channels.w_channel.send(
-            channels.w_channel._transaction_obj(wdata=value, wstrb=strobes))
-        return AxiResp(int((await channels.b_channel.recv()).bresp))
-
-    async def read(self, offset: int, length: int = 4) -> tuple[int, AxiResp]:
-        """Value and response of a register."""
-        answer = await self.master.read(offset, length)
-        return int.from_bytes(answer.data, "little"), answer.resp
-
-    async def refused(self, offset: int, access: str, strobes: int = ALL_STROBES, length: int = 4):
-        """Assert that an access is answered with SLVERR."""
-        if access == "read":
-            answer = (await self.read(offset, length))[1]
-        elif strobes == ALL_STROBES:
-            answer = await self.write(offset, 0xFFFFFFFF)
-        else:
-            answer = await self.write_strobes(offset, 0xFFFFFFFF, strobes)
-        assert answer == AxiResp.SLVERR, \
-            f"{access} of {offset:#x} with strobes {strobes:#x} is answered with {answer.name}"
-
-    async def values(self) -> dict[int, int]:
-        """Values of all registers that can be read, by offset."""
-        found = {}
-        for offset in sorted(READABLE):
-            value, response = await self.read(offset)
-            assert response == AxiResp.OKAY, f"read of {offset:#x}: {response.name}"
-            found[offset] = value
-        return found
-
-    async def fill(self) -> dict[int, int]:
-        """Write a random value to every register that takes one; all values then."""
-        for offset in self.rng.sample(READ_WRITE, len(READ_WRITE)):
-            assert await self.write(offset, self.rng.getrandbits(32)) == AxiResp.OKAY
-        return await self.values()
-
-    async def fail(self, program: int = 0x1234):
-        """Start a program outside a region of no bytes, which ends with an error at once."""
-        for name, value in (("REGION_SIZE", 0), ("PROGRAM_ADDR", program), ("CONTROL", START)):
-            assert await self.write(OFFSETS[name], value) == AxiResp.OKAY
-        while (await self.read(OFFSETS["STATUS"]))[0] != STATUS_ERROR:
-            pass
+IRQ_ERROR, RING_ERROR = 2, 2
+ENABLE, LAUNCH_IDLE = 1, 2
+#: Names of the registers of the two contexts begin with it.
+PREFIXES = ["", "INFERENCE_"]
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def reset_values(dut):
-    """After reset everything is zero but the identities, whatever was there before."""
+    """After reset every register has its value, whatever was there before."""
     host = Host(dut)
-    expected = dict.fromkeys(READABLE, 0)
-    expected |= {OFFSETS["ID"]: ID, OFFSETS["CONFIG_HASH"]: config().hash}
     await host.reset()
-    assert await host.values() == expected
+    everything = after_reset()
+    found = await host.values()
+    assert found == {offset: everything[offset] for offset in found}
     await host.fill()
-    await host.fail()
+    for prefix in PREFIXES:
+        await host.fail(prefix)
     await host.reset()
-    assert await host.values() == expected
+    assert await host.values() == found
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
@@ -137,38 +55,105 @@ async def read_and_write(dut, stall):
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
-async def errors_and_acknowledgement(dut):
+@cocotb.parametrize(prefix=PREFIXES)
+async def errors_and_acknowledgement(dut, prefix):
     """A failed start fills the error registers; the interrupt goes by writing its own bit."""
     host = Host(dut)
     await host.reset()
-    await host.fail(0x5678)
+    await host.fail(prefix, 0x5678)
     for name, value in (("STATUS", STATUS_ERROR), ("IRQ_STATUS", IRQ_ERROR), ("ERROR_ADDR", 0x5678),
                         ("ERROR_CODE", Error.BAD_ADDRESS.value), ("ERROR_PC", 0x5678)):
-        assert (await host.read(OFFSETS[name]))[0] == value, name
+        assert await host.register(prefix + name) == value, name
+        (other,) = set(PREFIXES) - {prefix}
+        assert await host.register(other + name) == 0, name
     for name, value, left, irq in (
             ("IRQ_ENABLE", ~IRQ_ERROR & 0xFFFFFFFF, IRQ_ERROR, 0),
             ("IRQ_ENABLE", IRQ_ERROR, IRQ_ERROR, 1), ("IRQ_STATUS", 0, IRQ_ERROR, 1),
             ("IRQ_STATUS", ~IRQ_ERROR & 0xFFFFFFFF, IRQ_ERROR, 1), ("IRQ_STATUS", IRQ_ERROR, 0, 0)):
-        assert await host.write(OFFSETS[name], value) == AxiResp.OKAY
-        assert (await host.read(OFFSETS["IRQ_STATUS"]))[0] == left, name
+        assert await host.write(OFFSETS[prefix + name], value) == AxiResp.OKAY
+        assert await host.register(f"{prefix}IRQ_STATUS") == left, name
         assert int(dut.irq.value) == irq, f"irq is not {irq} after {value:#x} in {name}"
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
-async def counters_clear(dut):
-    """Any write, of all strobes, to COUNTERS_CLEAR sets every counter to zero."""
+async def request_registers(dut):
+    """Registers of the request unit keep what it takes; what it refuses raises RING_ERROR."""
     host = Host(dut)
-    counters = [r.offset + 4 * i for r in REGISTERS if r.words > 1 for i in range(r.words)]
     await host.reset()
-    await host.fail()
+
+    async def refused(name, value):
+        before = await host.register("CONSUMED"), await host.register("REQUEST_QUEUE")
+        assert await host.write(OFFSETS[name], value) == AxiResp.OKAY
+        assert (await host.register("CONSUMED"), await host.register("REQUEST_QUEUE")) == before
+        assert await host.register("REQUEST_IRQ_STATUS") == RING_ERROR
+        assert int(dut.irq.value) == 1
+        assert await host.write(OFFSETS["REQUEST_IRQ_STATUS"], RING_ERROR) == AxiResp.OKAY
+        assert int(dut.irq.value) == 0
+
+    for name, value in (("INFERENCE_REGION_SIZE", 1 << 20), ("COMPLETION_RING", 1 << 12),
+                        ("RING_LOG2", 3), ("REQUEST_IRQ_ENABLE", RING_ERROR),
+                        ("REQUEST_CONTROL", LAUNCH_IDLE)):
+        assert await host.write(OFFSETS[name], value) == AxiResp.OKAY
+    assert await host.register("REQUEST_CONTROL") == LAUNCH_IDLE
+    await refused("DOORBELL", 1)
+    assert await host.write(OFFSETS["REQUEST_CONTROL"], ENABLE | LAUNCH_IDLE) == AxiResp.OKAY
+    assert await host.register("REQUEST_CONTROL") == ENABLE | LAUNCH_IDLE
+    assert await host.register("REQUEST_SPACE") == 8
+    await refused("DOORBELL", 9)
+    await refused("CONSUMED", 1)
+    assert await host.write(OFFSETS["DOORBELL"], 8) == AxiResp.OKAY
+    assert await host.register("REQUEST_SPACE") == 0
+    assert await host.register("REQUEST_QUEUE") == 8
+    await refused("DOORBELL", 9)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def hold_bounds(dut):
+    """Bounds that depend on registers follow them."""
+    host = Host(dut)
+    await host.reset()
+    for beats, credits_, idle in ((16, 32, 65535), (4, 8, 6), (0, 0, 0), (1000, 3, 200)):
+        for name, value in (("MAX_BURST_BEATS", beats), ("READ_CREDITS", credits_),
+                            ("READ_CREDITS_IDLE", idle)):
+            assert await host.write(OFFSETS[name], value) == AxiResp.OKAY
+        most = min(max(beats, 1), 256)
+        assert await host.register("QUANTISER_HOLD_BOUND") == 1
+        assert await host.register("WRITE_HOLD_BOUND") == 2 * most
+        assert await host.register("READ_HOLD_BOUND") == min(
+            max(credits_, idle, most), config().outstanding * most)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+@cocotb.parametrize(prefix=PREFIXES)
+async def counters_clear(dut, prefix):
+    """Any write, of all strobes, to COUNTERS_CLEAR sets the context's counters to zero."""
+    host = Host(dut)
+    await host.reset()
+    for each in PREFIXES:
+        await host.fail(each)
+    clocks = OFFSETS[f"{prefix}CYCLES_TOTAL"]
+    host.readable = sorted({*host.readable, clocks})
     before = await host.values()
-    assert before[OFFSETS["CYCLES_TOTAL"]] == before[OFFSETS["PHASE_CYCLES_0"]] > 0
-    await host.refused(OFFSETS["COUNTERS_CLEAR"], "write", 7)
+    assert before[clocks] == await host.register(f"{prefix}PHASE_CYCLES_0") > 0
+    await host.refused(OFFSETS[f"{prefix}COUNTERS_CLEAR"], "write", 7)
     assert await host.values() == before
-    assert await host.write(OFFSETS["COUNTERS_CLEAR"], 0) == AxiResp.OKAY
+    assert await host.write(OFFSETS[f"{prefix}COUNTERS_CLEAR"], 0) == AxiResp.OKAY
     after = await host.values()
-    assert not any(after[offset] for offset in counters)
-    assert all(after[o] == before[o] for o in READABLE if o < min(counters))
+    block = OFFSETS[f"{prefix}ID"]
+    cleared = {o for o in COUNTED if block <= o < block + BLOCK}
+    assert not any(after[o] for o in cleared & after.keys())
+    assert all(after[o] == before[o] for o in after.keys() - cleared)
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
+async def shared_counters_clear(dut):
+    """Clocks without use are counted, from SHARED_COUNTERS_CLEAR on."""
+    host = Host(dut)
+    await host.reset()
+    await host.values()
+    before = await host.register("ARRAY_UNUSED")
+    assert await host.write(OFFSETS["SHARED_COUNTERS_CLEAR"], 1) == AxiResp.OKAY
+    assert 0 < await host.register("ARRAY_UNUSED") < before
 
 
 @cocotb.test(timeout_time=2, timeout_unit="ms")
@@ -183,11 +168,13 @@ async def refusals_change_nothing(dut, stall):
     for offset in (*host.rng.sample(unmapped, 40), min(unmapped), SPACE - 4):
         await host.refused(offset, "read")
         await host.refused(offset, "write")
-    for offset, access in ACCESS.items():
+    writable = [o for o, access in ACCESS.items() if access != "ro"]
+    for offset in (*writable, *host.rng.sample(sorted(ACCESS.keys() - set(writable)), SAMPLE)):
+        access = ACCESS[offset]
         await host.refused(offset + host.rng.randrange(1, 4), "read", length=1)
         if access == "wo":
             await host.refused(offset, "read")
-        for strobes in (ALL_STROBES,) if access == "ro" else range(ALL_STROBES):
+        for strobes in (ALL_STROBES,) if access == "ro" else host.rng.sample(range(ALL_STROBES), 4):
             await host.refused(offset, "write", strobes)
     assert await host.values() == before
 
@@ -198,7 +185,7 @@ async def interleaved_accesses(dut, stall):
     """Reads and writes at once, several under way: a read gives the value before or after."""
     host = Host(dut, stall)
     await host.reset()
-    begun = {offset: [0] for offset in READ_WRITE}
+    begun = {offset: [value] for offset, value in after_reset().items() if offset in READ_WRITE}
     ended = dict.fromkeys(READ_WRITE, 0)
 
     async def write_some(offsets):
