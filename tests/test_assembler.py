@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hw.config import load
-from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Function, Kind, Opcode, Order
+from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Function, Kind, Opcode, Order, XSource, YTarget
 from sw.compiler.assembler import AssemblyError, assemble, disassemble, instruction, window
 from sw.golden.decode import decode
 
@@ -49,6 +49,10 @@ def test_disassembly_is_readable():
                                    salt_reg=3, overlap=2))
     assert text == (f"0x0000  VECTOR function=SGD config_hash={CFG.hash:#x} overlap=2 "
                     "dy_kind=STATE salt_reg=3")
+    text = disassemble(instruction(CFG, Opcode.GEMM, x_source=XSource.REQUEST,
+                                   y_target=YTarget.CHIP, run_m=1, w_keep=15))
+    assert text == (f"0x0000  GEMM config_hash={CFG.hash:#x} x_source=REQUEST y_target=CHIP "
+                    "run_m=1 w_keep=15")
     assert disassemble(bytes([99]) + bytes(127)) == "0x0000  99?"
 
 

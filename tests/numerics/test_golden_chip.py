@@ -204,5 +204,5 @@ def test_precedence():
     outside = {"x_window": window(250)}
     refused(gemm(**outside), Error.BAD_WINDOW, spad_region=(0, 127))
     refused(gemm(**outside, unused0=1), BAD, spad_region=(0, 127))
-    refused(gemm(x_window=window(256)), BAD, spad_region=(0, 127))
+    refused(gemm(x_window=window(TINY.spad_slots)), BAD, spad_region=(0, 127))
     refused(gemm(**outside, x_addr=1 << 16), Error.BAD_WINDOW, spad_region=(0, 127))
