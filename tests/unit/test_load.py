@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
+from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from hw.config import Config
+from hw.config import Config, load, presets
 from hw.control.commands import Destination, Source, load_command
 from hw.isa import Kind
+from hw.memory.axi import image_beats
 from hw.memory.load import LoadUnit
 
 BASE = 0x12_3456_7000
@@ -313,6 +315,24 @@ def test_unpacks_what_memory_holds(sizes, stall):
                           for c in commands for _, n in expected_bursts(cfg, c)]
     assert not out.errors
     assert [bool(x) for x in out.idle_clocks] == [n == 0 for n in out.unanswered]
+
+
+@pytest.mark.parametrize("cfg", [*map(load, presets()), *(config(*sizes) for sizes in CONFIGS)],
+                         ids=lambda cfg: f"t{cfg.tile}m{cfg.mant_width}b{cfg.axi_width}")
+def test_beats_of_rows(cfg):
+    m, bfp, rows, beats = Module(), Signal(), Signal(cfg.count_bits), Signal(16)
+    m.d.comb += beats.eq(image_beats(cfg, bfp, rows))
+
+    async def bench(ctx):
+        for n in range(1, cfg.tile + 1):
+            for kind in 0, 1:
+                ctx.set(bfp, kind)
+                ctx.set(rows, n)
+                assert ctx.get(beats) == cfg.image_beats(bool(kind), n)
+
+    sim = Simulator(m)
+    sim.add_testbench(bench)
+    sim.run()
 
 
 def test_splits_long_images():
