@@ -5,13 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Config
-from hw.control.commands import exec_command
+from hw.control.commands import ContextId, exec_command
 from hw.lib.delay import delay
 
 
 def row_tags(cfg: Config) -> data.StructLayout:
     """What goes with a streamed row to the accumulator."""
-    return data.StructLayout({"last": 1, "overwrite": 1, "acc_slot": cfg.acc_slot_bits})
+    return data.StructLayout({"last": 1, "overwrite": 1, "context": ContextId,
+                              "acc_slot": cfg.acc_slot_bits})
 
 
 class Issue(wiring.Component):
@@ -42,10 +43,14 @@ class Issue(wiring.Component):
     swap : Out(1), with `a_en`: the first row that a new stationary tile multiplies
     load : Out(1), with `b_en`: row 0 of a stationary tile
     tags : Out(row_tags), with `a_en`
-    exec_read : Out(1), T - 1 clocks after an operation's first row; its reads are done by then
-    stall_bank, stall_weights, stall_acc : Out(1), an operation waits and no row is read in this
-        clock: for B in its own A's bank (or held up by the bank of the A before it); else for B, or
-        because it has just come; else for the adder
+    exec_read : Out(1).array(2), T - 1 clocks after the first row of an operation of the context;
+        its reads are done by then
+    occupied : Out(1).array(2), by an operation of the context, from its first row on: for `rows`
+        clocks, or T if it loads a B and that is more
+    inside : Out(1).array(2), an operation of the context waits or occupies the array
+    stall_bank, stall_weights, stall_acc : Out(1).array(2), an operation of the context waits and no
+        row is read in this clock: for B in its own A's bank (or held up by the bank of the A before
+        it); else for B, or because it has just come; else for the adder
     """
 
     def __init__(self, cfg: Config, interlock: int):
@@ -54,8 +59,9 @@ class Issue(wiring.Component):
             ("en", 1), ("slot", cfg.spad_slot_bits), ("index", cfg.row_bits), ("col", 1))}
         super().__init__({
             "cmd": In(stream.Signature(exec_command(cfg))), **reads,
-            "swap": Out(1), "load": Out(1), "tags": Out(row_tags(cfg)), "exec_read": Out(1),
-            "stall_bank": Out(1), "stall_weights": Out(1), "stall_acc": Out(1),
+            "swap": Out(1), "load": Out(1), "tags": Out(row_tags(cfg)),
+            **{name: Out(1).array(2) for name in (
+                "exec_read", "occupied", "inside", "stall_bank", "stall_weights", "stall_acc")},
         })
 
     def elaborate(self, platform):
@@ -121,7 +127,6 @@ class Issue(wiring.Component):
             start_a.eq(waiting & fed & ~a_barred & ~in_adder & ~a_continues),
             self.swap.eq(first & fresh),
             self.tags.last.eq(self.a_index == last_row),
-            self.exec_read.eq(delay(m, first, cfg.tile - 1, name="reads_done", reset=True)),
         ]
         m.d.sync += [
             self.a_en.eq(start_a | a_continues), first.eq(start_a),
@@ -131,9 +136,18 @@ class Issue(wiring.Component):
         with m.If(start_a):
             m.d.sync += [
                 self.a_slot.eq(op.a_slot), self.a_col.eq(op.a_col), fresh.eq(~op.b_reuse),
-                self.tags.overwrite.eq(op.overwrite), self.tags.acc_slot.eq(op.acc_slot),
+                self.tags.overwrite.eq(op.overwrite), self.tags.context.eq(op.context),
+                self.tags.acc_slot.eq(op.acc_slot),
                 last_row.eq(op.rows - 1),
             ]
+
+        # Clocks for which the array will be occupied: an operation that reuses the B of the last
+        # one may begin and end while that is still read.
+        left = Signal(range(cfg.tile + 1))
+        rest = Signal.like(left)
+        needs = Mux(op.b_reuse, op.rows, cfg.tile)
+        m.d.comb += rest.eq(left - (left != 0))
+        m.d.sync += left.eq(Mux(start_a & (needs > rest), needs, rest))
 
         # Why no row will be read in the next clock.
         b_late = Signal()
@@ -143,10 +157,20 @@ class Issue(wiring.Component):
         m.d.comb += [waits.eq(waiting & ~start_a & ~a_continues),
                      comes.eq(self.cmd.valid & ~waiting & ~a_continues),
                      by_bank.eq(a_barred | b_late & ~fed)]
-        m.d.sync += [
-            b_late.eq((b_late | needs_b & b_barred) & ~start_a),
-            self.stall_bank.eq(waits & by_bank),
-            self.stall_weights.eq(waits & ~by_bank & ~fed | comes),
-            self.stall_acc.eq(waits & ~by_bank & fed),
-        ]
+        m.d.sync += b_late.eq((b_late | needs_b & b_barred) & ~start_a)
+        for n, context in enumerate(ContextId):
+            streams = self.tags.context == context
+            own = waits & (op.context == context)
+            m.d.comb += [
+                self.exec_read[n].eq(delay(m, first & streams, cfg.tile - 1,
+                                           name=f"reads_done{n}", reset=True)),
+                self.occupied[n].eq((left != 0) & streams),
+                self.inside[n].eq(self.occupied[n] | waiting & (op.context == context)),
+            ]
+            m.d.sync += [
+                self.stall_bank[n].eq(own & by_bank),
+                self.stall_weights[n].eq(own & ~by_bank & ~fed
+                                         | comes & (self.cmd.payload.context == context)),
+                self.stall_acc[n].eq(own & ~by_bank & fed),
+            ]
         return m

@@ -99,3 +99,80 @@ def test_sixteen_lanes():
     for function in FUNCTIONS:
         bench.instruction(function, 5, 13, "special")
     bench.run()
+
+
+@pytest.mark.parametrize("ready", [0.6, 1.0])
+@each_config
+def test_two_contexts(cfg, ready):
+    """Random commands of both contexts, with changing policy: each gets what it would get alone."""
+    rng = random.Random(f"{cfg.tile} {cfg.lanes} {ready} both")
+    bench = Bench(cfg, rng.getrandbits(32), ready=ready, gap=0.1, shut=20 * (ready < 1), fair=0.3,
+                  hold=0.2)
+    for context in 0, 1:
+        while len(bench.sides[context].commands) < 16:
+            bench.instruction(rng.choice(FUNCTIONS), *sizes(rng, cfg),
+                              rng.choice(["plain", "special", "large"]), rng.choice(SCALARS),
+                              context)
+    bench.run()
+
+
+def pair(cfg, seed, training, inference, **policy):
+    """Bench after runs of the same commands of inference, beside training's, and alone."""
+    benches = []
+    for functions in training, ():
+        bench = Bench(cfg, seed, **policy)
+        for function in inference:
+            bench.instruction(function, cfg.tile, cfg.tile, context=1)
+        for function in functions:
+            bench.instruction(function, cfg.tile, cfg.tile)
+        bench.run()
+        benches.append(bench)
+    return benches
+
+
+@pytest.mark.parametrize("cfg", [CONFIGS[2], CONFIGS[3], CONFIGS[5]],
+                         ids=["1 group", "2 groups", "5 groups"])
+def test_bound(cfg):
+    """Inference waits only for the row in the lanes; `held` tells for how long."""
+    both, alone = pair(cfg, 1, [Function.RELU, Function.SGD, Function.ADD] * 3,
+                       [Function.SGD, Function.SOFTMAX, Function.BIAS, Function.SCALE])
+    held = [clock[-1] for clock in both.seen]
+    assert max(held) == both.bound == cfg.chunks - 1
+    late = both.sides[1].clocks[-1] - alone.sides[1].clocks[-1]
+    assert late <= sum(h > 0 for h in held)
+    assert (late == 0) == (both.bound == 0)
+    # asks of inference while the lanes work for training
+    assert sum(asks and use for use, _, _, asks, _ in both.seen) == sum(h > 0 for h in held)
+    # training gets what inference leaves
+    assert any(use for use, *_ in both.seen[:both.sides[1].clocks[-1]])
+
+
+def test_lanes_in_use():
+    cfg = CONFIGS[3]
+    both, _ = pair(cfg, 1, [Function.ADD] * 3, [Function.RELU] * 2)
+    assert sum(use for use, *_ in both.seen) == 3 * cfg.tile * cfg.chunks
+    assert sum(use for _, use, *_ in both.seen) == 2 * cfg.tile * cfg.chunks
+
+
+def test_turns():
+    """In turns, as long as both have rows: neither gets two more than the other."""
+    cfg = CONFIGS[3]
+    both, _ = pair(cfg, 1, [Function.RELU] * 6, [Function.RELU] * 6, fair=1.0)
+    use = [clock[:2] for clock in both.seen]
+    spans = [[n for n, pair in enumerate(use) if pair[context]] for context in (0, 1)]
+    first, last = max(s[0] for s in spans), min(s[-1] for s in spans)
+    shares = [sum(pair[context] for pair in use[first:last]) for context in (0, 1)]
+    assert min(shares) >= 5 * cfg.tile * cfg.chunks
+    assert abs(shares[0] - shares[1]) <= 2 * cfg.chunks
+
+
+def test_hold():
+    """Held, training's commands stay outside, and ask; those inside run to their end."""
+    cfg = CONFIGS[2]
+    bench = Bench(cfg, 1, hold=0.99)
+    for _ in range(4):
+        bench.instruction(Function.RELU, cfg.tile, cfg.tile)
+    bench.run()
+    last = bench.sides[0].starts[-1]
+    assert last > 50
+    assert sum(asks for _, _, asks, _, _ in bench.seen[:last]) > last - 10

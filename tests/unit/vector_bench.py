@@ -122,7 +122,8 @@ class Bench:
     drain: bool = False  #: An instruction begins when the one before has ended; checks OVERFLOW.
     fair: float = 0.0  #: Chance of a clock in turns.
     hold: float = 0.0  #: Chance of a clock in which training is held.
-    seen: list = field(default_factory=list)  #: (use, asks, held) of every clock.
+    seen: list = field(default_factory=list)  #: (use, use, asks, asks, held) of every clock.
+    bound: int = 0  #: HOLD_BOUND of the unit.
 
     def __post_init__(self):
         self.rng = np.random.default_rng(self.seed)
@@ -196,6 +197,7 @@ class Bench:
         """Run the commands; every result must be there when its command is reported."""
         assert self.free <= self.cfg.acc_slots
         dut = VectorUnit(self.cfg)
+        self.bound = dut.HOLD_BOUND
 
         async def bench(ctx):
             await self._bench(ctx, dut)
