@@ -47,7 +47,10 @@ def _ram_bits(netlist: dict, module: str) -> int:
 
 
 def synthesise(cfg: Config, top: str = "npu") -> dict:
-    """Cells of module `top`: `cells`, `cells_per_mac`, `ram_bits`, and `blocks` by name."""
+    """Cells of module `top`: `cells`, `cells_per_mac`, `ram_bits`, and `blocks` by name.
+
+    What the contexts have of their own is one block together.
+    """
     text = verilog(cfg)
     ports = RAM_VERILOG[RAM_VERILOG.index("module"):RAM_VERILOG.index("reg [WIDTH-1:0] mem")]
     empty = "(* blackbox *)\n" + ports + "\nendmodule\n"
@@ -73,8 +76,10 @@ def synthesise(cfg: Config, top: str = "npu") -> dict:
     blocks = {}
     for name, cell in sorted(netlist["modules"][top]["cells"].items()):
         if cell["type"] in by_module:
-            blocks[name] = {"cells": cells(cell["type"]),
-                            "ram_bits": _ram_bits(netlist, cell["type"])}
+            block = blocks.setdefault(name.removeprefix("training_").removeprefix("inference_"),
+                                      {"cells": 0, "ram_bits": 0})
+            block["cells"] += cells(cell["type"])
+            block["ram_bits"] += _ram_bits(netlist, cell["type"])
     total = cells(top)
     blocks["top"] = {"cells": total - sum(b["cells"] for b in blocks.values()), "ram_bits": 0}
     macs = cfg.tile * cfg.tile
@@ -102,10 +107,10 @@ def main(argv: list[str] | None = None) -> int:
     if args.json == "-":
         print(json.dumps(result))
         return 0
-    print(f"{'block':12} {'cells':>9} {'per MAC':>8} {'RAM bits':>10}")
+    print(f"{'block':16} {'cells':>9} {'per MAC':>8} {'RAM bits':>10}")
     for name, b in result["blocks"].items():
-        print(f"{name:12} {b['cells']:9} {b['cells_per_mac']:8.1f} {b['ram_bits']:10}")
-    print(f"{'total':12} {result['cells']:9} {result['cells_per_mac']:8.1f} "
+        print(f"{name:16} {b['cells']:9} {b['cells_per_mac']:8.1f} {b['ram_bits']:10}")
+    print(f"{'total':16} {result['cells']:9} {result['cells_per_mac']:8.1f} "
           f"{result['ram_bits']:10}")
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
