@@ -35,7 +35,7 @@ class RequestUnit(wiring.Component):
     -------
     control_write, doorbell_write, consumed_write : In(1), at most one at a time; wdata : In(32)
     control : Out(2), {ENABLE, LAUNCH_IDLE}, ENABLE lowest
-    consumed, completed, space, queue : Out(16), as the registers
+    consumed, completed, space : Out(16), as the registers; queued : Out(16), REQUEST_QUEUE
     batch_rows : Out(range(MAX_REQUESTS + 1)), batch_buffer : Out(1), of the batch that runs, from
         the clock after `start` to that of `context_finished`
     request_ring, completion_ring : In(32), ring_log2 : In(3), batch_max : In(8),
@@ -65,7 +65,7 @@ class RequestUnit(wiring.Component):
         super().__init__({
             "control_write": In(1), "doorbell_write": In(1), "consumed_write": In(1),
             "wdata": In(32), "control": Out(2), "consumed": Out(16), "completed": Out(16),
-            "space": Out(16), "queue": Out(16), "batch_rows": Out(range(MAX_REQUESTS + 1)),
+            "space": Out(16), "queued": Out(16), "batch_rows": Out(range(MAX_REQUESTS + 1)),
             "batch_buffer": Out(1), "request_ring": In(OFFSET_BITS),
             "completion_ring": In(OFFSET_BITS), "ring_log2": In(3), "batch_max": In(8),
             "batch_timeout": In(32), "inputs": In(DIM_BITS), "outputs": In(DIM_BITS),
@@ -151,7 +151,7 @@ class RequestUnit(wiring.Component):
             self.completion_event.eq(coalesce.event),
         ]
         with m.If(self.attached & ~ending):
-            m.d.comb += self.queue.eq((ring.posted - batch.launched)[:POINTER_BITS])
+            m.d.comb += self.queued.eq((ring.posted - batch.launched)[:POINTER_BITS])
             order = [batch.launched, batch.joined, fetch.fetched, fetch.asked,
                      ring.posted[:POINTER_BITS]]
             ahead = [(pointer - ring.completed)[:POINTER_BITS] for pointer in order]

@@ -1,0 +1,122 @@
+import random
+
+import pytest
+from amaranth.sim import Simulator
+
+from hw.config import Config, load
+from hw.requests.coalesce import Coalesce
+from hw.requests.ring import Ring
+from hw.requests.shape import Shape
+
+
+def simulate(dut, bench):
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    sim.add_testbench(bench)
+    sim.run()
+
+
+@pytest.mark.parametrize("log2", [0, 3, 7])
+def test_ring_loses_and_doubles_nothing(log2):
+    """Counts in Python beside it, from just before 65536 on."""
+    dut, rng = Ring(), random.Random(log2)
+
+    async def bench(ctx):
+        start = 2**16 - 50
+        posted = completed = consumed = start
+        for counter in (dut.posted, dut.completed, dut.consumed):
+            ctx.set(counter, start)
+        ctx.set(dut.ring_log2, log2)
+        seen = [0, 0]
+        for _ in range(3000):
+            space = 2**log2 - (posted - consumed)
+            assert ctx.get(dut.space) == space
+            assert ctx.get(dut.posted) == posted % 2**16
+            assert ctx.get(dut.consumed) == consumed % 2**16
+            assert ctx.get(dut.completed) == completed
+            opened, what = rng.random() < 0.9, rng.randrange(3)
+            n = rng.choice([0, 1, rng.randint(0, space), space, space + 1, -1, 2**15])
+            k = rng.choice([0, 1, completed - consumed, completed - consumed + 1, -1, 2**15])
+            complete = completed < posted and rng.random() < 0.4
+            ctx.set(dut.open, opened)
+            ctx.set(dut.doorbell_write, what == 1)
+            ctx.set(dut.consumed_write, what == 2)
+            ctx.set(dut.complete, complete)
+            value = posted + n if what == 1 else consumed + k
+            ctx.set(dut.wdata, value % 2**16 | rng.getrandbits(16) << 16)
+            right = opened and 0 <= n <= space if what == 1 else 0 <= k <= completed - consumed
+            assert ctx.get(dut.ring_error) == (what > 0 and not right)
+            assert ctx.get(dut.doorbell) == (what == 1 and right and n > 0)
+            seen[right] += what > 0
+            if what == 1 and right:
+                posted += n
+            if what == 2 and right:
+                consumed += k
+            completed += complete
+            await ctx.tick()
+        assert posted > 2**16 + 20
+        assert min(seen) > 100
+        ctx.set(dut.complete, 0)
+        ctx.set(dut.doorbell_write, 0)
+        ctx.set(dut.consumed_write, 0)
+        ctx.set(dut.clear, 1)
+        await ctx.tick()
+        assert [ctx.get(x) for x in (dut.posted, dut.completed, dut.consumed, dut.space)] == [
+            0, 0, 0, 2**log2]
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(("count", "clocks"), [(0, 0), (1, 7), (4, 0), (4, 9), (3, 1), (100, 25)])
+def test_coalescing(count, clocks):
+    dut, rng = Coalesce(), random.Random(count)
+
+    async def bench(ctx):
+        ctx.set(dut.count, count)
+        ctx.set(dut.clocks, clocks)
+        waiting, first, events = 0, None, 0
+        for clock in range(2000):
+            complete = rng.random() < rng.choice([0.02, 0.3])
+            clear = rng.random() < 0.005
+            ctx.set(dut.complete, complete)
+            ctx.set(dut.clear, clear)
+            if waiting == 0:
+                first = clock
+            waiting += complete
+            due = (complete and waiting >= max(1, count)) or (
+                waiting and clocks and clock > first and clock - first >= clocks)
+            assert ctx.get(dut.event) == bool(due)
+            events += bool(due)
+            if due or clear:
+                waiting = 0
+            await ctx.tick()
+        assert events > 10
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("bfp", [False, True])
+@pytest.mark.parametrize("cfg", [
+    load("tiny"), load("small45"), Config(tile=3, mant_width=12, axi_width=1024, acc_kib=8)],
+    ids=["tiny", "small45", "wide"])
+def test_shape(cfg, bfp):
+    dut, rng = Shape(cfg, bfp), random.Random(0)
+
+    async def bench(ctx):
+        square = cfg.tile**2
+        for elements in (0, 1, cfg.tile, cfg.tile + 1, square, square + 1, 3 * square,
+                         *(rng.randrange(1, 40 * square) for _ in range(10))):
+            ctx.set(dut.elements, elements)
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            while not ctx.get(dut.done):
+                await ctx.tick()
+            k = max(1, elements)
+            last = (k - 1) // square
+            rows = -(-(k - last * square) // cfg.tile)
+            assert (ctx.get(dut.last_image), ctx.get(dut.last_rows)) == (last, rows)
+            assert ctx.get(dut.bytes) == (last * cfg.image_bytes(bfp)
+                                          + cfg.image_beats(bfp, rows) * cfg.beat_bytes)
+
+    simulate(dut, bench)
