@@ -14,6 +14,8 @@ CFG = config.load("tiny", ["tile=2", "spad_kib=1", "acc_kib=1"])
 #: Events in the order in which a command of the queue causes them.
 EVENTS = {"load": ("load_done",), "exec": ("exec_read", "exec_done"), "vector": ("vector_done",),
           "store": ("store_read", "store_done")}
+#: Stands between programs for a pulse of `forget`.
+FORGET = object()
 QUEUE_OF = {event: queue for queue, events in EVENTS.items() for event in events}
 
 
@@ -26,8 +28,10 @@ def fields_of(signature):
 def start(ctx, dut, f):
     """Present an instruction for one clock; afterwards the ports hold something else."""
     raw = int.from_bytes(instruction(CFG, Opcode(f["opcode"]), **{
-        key: value for key, value in f.items() if key != "opcode"}), "little")
+        key: value for key, value in f.items() if key not in ("opcode", "buffer")}), "little")
     ctx.set(dut.instr, INSTRUCTION.from_bits(raw))
+    if "buffer" in f:
+        ctx.set(dut.batch_buffer, f["buffer"])
     for d in "mnk":
         if hasattr(dut, f"count_{d}"):
             ctx.set(getattr(dut, f"count_{d}"), -(-f[d] // CFG.tile))
@@ -36,6 +40,8 @@ def start(ctx, dut, f):
 
 
 def finish_start(ctx, dut):
+    if hasattr(dut, "batch_buffer") and ctx.get(dut.start):
+        ctx.set(dut.batch_buffer, 1 - ctx.get(dut.batch_buffer))
     ctx.set(dut.start, 0)
     ctx.set(dut.instr, INSTRUCTION.from_bits((1 << INSTRUCTION.size) - 1))
     for d in "mnk":
@@ -50,7 +56,9 @@ class Bench:
     `logs` holds, for every instruction and queue, its commands as dictionaries, each with `done`,
     the numbers reached in the clock in which it was queued. Every command waits in its queue, of
     `depth` entries, until the numbers that it names are reached, so that a command that waits for
-    something that cannot happen fails the test.
+    something that cannot happen fails the test. FORGET among the programs forgets kept tiles.
+    `ready_done` holds, for every instruction, the numbers reached and the commands issued when
+    `ready` showed that the one before it is over.
     """
 
     def __init__(self, dut, programs, seed, depth=3, pace=0.3, region=0xFFFFFFF0):
@@ -61,6 +69,7 @@ class Bench:
         self.taken = dict.fromkeys(self.queues, 0)
         self.done = {e: 0 for q in self.queues for e in EVENTS[q]}
         self.logs, self.refused, self.clocks = [], None, 0
+        self.ready_done = []
 
     def run(self):
         sim = Simulator(self.dut)
@@ -100,9 +109,16 @@ class Bench:
                 if not self.waiting:
                     if all(n == self.issued[QUEUE_OF[e]] for e, n in self.done.items()):
                         return
+                elif self.waiting[0] is FORGET:
+                    self.waiting.pop(0)
+                    ctx.set(dut.forget, 1)
+                    await ctx.tick()
+                    ctx.set(dut.forget, 0)
+                    continue
                 else:
                     start(ctx, dut, self.waiting.pop(0))
                     self.logs.append({q: [] for q in self.queues})
+                    self.ready_done.append((dict(self.done), dict(self.issued)))
             else:
                 finish_start(ctx, dut)
             for name, queue in self.queues.items():

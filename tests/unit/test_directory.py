@@ -1,9 +1,10 @@
 import random
 
+import pytest
 from amaranth.sim import Simulator
 
 from hw import config
-from hw.control.directory import EPOCH_BITS, AccDirectory, SpadDirectory
+from hw.control.directory import EPOCH_BITS, GENERATION_BITS, AccDirectory, SpadDirectory
 from hw.control.epilogue import EpilogueOperand
 from hw.control.numbers import NUMBER_BITS, Fence
 
@@ -17,66 +18,124 @@ def simulate(dut, bench):
     sim.run()
 
 
-def test_tags_last_for_one_instruction_even_when_the_epoch_comes_round():
+async def pulse(ctx, *signals):
+    for s in signals:
+        ctx.set(s, 1)
+    await ctx.tick()
+    for s in signals:
+        ctx.set(s, 0)
+
+
+async def wait_ready(ctx, dut):
+    clocks = 0
+    while not ctx.get(dut.ready):
+        await ctx.tick()
+        clocks += 1
+    return clocks
+
+
+class Slots:
+    """What the directory must know: tiles of this instruction and kept ones, and numbers."""
+
+    def __init__(self):
+        self.tile, self.exec, self.load = {}, {}, {}
+
+    def start(self):
+        self.tile = {s: t for s, t in self.tile.items() if t[0]}
+
+    def drop(self):
+        self.tile = {s: t for s, t in self.tile.items() if not t[0]}
+
+
+def check_number(got, reached, number):
+    """`got` waits for `number` unless that is reached, or for one that looks like it."""
+    assert got >= max(reached, number)
+    assert got in (reached, number) or (got - number) % 256 == 0
+
+
+async def operation(ctx, dut, slots, rng, numbers, slot, tile, touch):
+    """Look `tile`, (keep, row, column), up in `slot`, and use the slot."""
+    for signal, value in ((dut.read_slot, slot), (dut.slot, slot), (dut.keep, tile[0]),
+                          (dut.row, tile[1]), (dut.col, tile[2])):
+        ctx.set(signal, value)
+    await pulse(ctx, dut.read)
+    hit = slots.tile.get(slot) == tile
+    assert ctx.get(dut.hit) == hit
+    check_number(ctx.get(dut.wait_exec), numbers["exec_read"], slots.exec.get(slot, 0))
+    check_number(ctx.get(dut.wait_load), numbers["load_done"], slots.load.get(slot, 0))
+    numbers["exec_issued"] += 1
+    slots.exec[slot] = numbers["exec_issued"]
+    if touch:
+        await pulse(ctx, dut.write, dut.touch)
+    elif hit:
+        await pulse(ctx, dut.write)
+    else:
+        numbers["load_issued"] += 1
+        slots.tile[slot], slots.load[slot] = tile, numbers["load_issued"]
+        await pulse(ctx, dut.write, dut.load)
+    for done, issued in ("exec_read", "exec_issued"), ("load_done", "load_issued"):
+        if rng.random() < 0.6:
+            numbers[done] = max(numbers[done], numbers[issued] - rng.randrange(1, 100))
+    for name, value in numbers.items():
+        ctx.set(getattr(dut, name), value)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_tags_last_for_one_instruction_and_kept_ones_until_drop(seed):
+    """Also when the counters behind the tags come round, which leaves all numbers."""
     dut = SpadDirectory(CFG)
 
-    async def pulse(ctx, *signals):
-        for s in signals:
-            ctx.set(s, 1)
-        await ctx.tick()
-        for s in signals:
-            ctx.set(s, 0)
+    async def bench(ctx):
+        rng, slots = random.Random(seed), Slots()
+        numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
+        seen, drops = set(), 0
+        assert await wait_ready(ctx, dut) == 1 << CFG.spad_slot_bits
+        old = [(100, (0, 5, 5)), (101, (3, 5, 5))]  # written now and then, looked for always
+        for instruction in range(1, 2 * (1 << EPOCH_BITS) + 20):
+            if rng.random() < 0.15:
+                await pulse(ctx, dut.drop)
+                slots.drop()
+                drops += 1
+                assert ctx.get(dut.ready) == (drops % (1 << GENERATION_BITS) != 0)
+                await wait_ready(ctx, dut)
+            await pulse(ctx, dut.start)
+            slots.start()
+            round_ = instruction % (1 << EPOCH_BITS) == 0
+            assert ctx.get(dut.ready) == (not round_)
+            clocks = await wait_ready(ctx, dut)
+            assert clocks == (2 << CFG.spad_slot_bits if round_ else 0)
+            for slot, tile in old if instruction % 50 == 1 else []:
+                await operation(ctx, dut, slots, rng, numbers, slot, tile, False)
+            for slot, tile in old:
+                await operation(ctx, dut, slots, rng, numbers, slot, tile,
+                                slots.tile.get(slot) != tile)
+            for _ in range(4):
+                slot, keep, tile = rng.randrange(4), rng.choice([0, 0, 1, 15]), rng.randrange(2)
+                here = slots.tile.get(slot)
+                seen.add((here and here[0], keep, here == (keep, tile, 7 - tile)))
+                await operation(ctx, dut, slots, rng, numbers, slot, (keep, tile, 7 - tile),
+                                rng.random() < 0.2)
+        assert drops > 2 << GENERATION_BITS
+        assert {(0, 1, False), (1, 0, False), (1, 1, True), (15, 1, False), (0, 0, True)} <= seen
+
+    simulate(dut, bench)
+
+
+def test_a_kept_tile_is_not_found_after_sixteen_drops():
+    dut = SpadDirectory(CFG)
 
     async def bench(ctx):
-        rng = random.Random(1)
-        issued = 0
-        while not ctx.get(dut.ready):
-            await ctx.tick()
-        written = {}  # slot -> number of its last operation
-        for instruction in range(1, 2 * (1 << EPOCH_BITS) + 5):
-            await pulse(ctx, dut.start)
-            for _ in range(30):  # the last operation is not read
-                if not ctx.get(dut.ready):
-                    await ctx.tick()
-            assert ctx.get(dut.ready) == (instruction % (1 << EPOCH_BITS) != 0)
-            if not ctx.get(dut.ready):
-                ctx.set(dut.exec_read, issued)
-                clocks = 0
-                while not ctx.get(dut.ready):
-                    await ctx.tick()
-                    clocks += 1
-                assert clocks > 1 << CFG.spad_slot_bits
-                written = {}  # forgotten: number 0
-            ctx.set(dut.read_slot, 100)  # written in the first instruction only
-            ctx.set(dut.slot, 100)
-            ctx.set(dut.row, 5)
-            ctx.set(dut.col, 5)
-            await pulse(ctx, dut.read)
-            assert not ctx.get(dut.hit)
-            if instruction == 1:
-                await pulse(ctx, dut.write, dut.load)
-                await pulse(ctx, dut.read)
-                assert ctx.get(dut.hit)
-            present = {}
-            for _ in range(4):
-                slot, tile = rng.randrange(4), rng.randrange(2)
-                ctx.set(dut.read_slot, slot)
-                ctx.set(dut.slot, slot)
-                ctx.set(dut.row, tile)
-                ctx.set(dut.col, 7 - tile)
-                await pulse(ctx, dut.read)
-                hit = present.get(slot) == tile
-                assert ctx.get(dut.hit) == hit
-                read = ctx.get(dut.exec_read)
-                number = ctx.get(dut.wait_exec)  # at least that of the last operation
-                assert number >= max(written.get(slot, 0), read)
-                assert number in (read, written.get(slot, 0)) or number % 256 == 0
-                await pulse(ctx, dut.write, *([] if hit else [dut.load]))
-                issued += 1
-                ctx.set(dut.exec_issued, issued)
-                present[slot], written[slot] = tile, issued
-                if rng.random() < 0.8:
-                    ctx.set(dut.exec_read, max(read, issued - rng.randrange(1, 100)))
+        numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
+        slots, rng = Slots(), random.Random(1)
+        await wait_ready(ctx, dut)
+        for slot in range(8):
+            await operation(ctx, dut, slots, rng, numbers, slot, (1 + slot, 0, 0), False)
+        for _ in range(1 << GENERATION_BITS):
+            await pulse(ctx, dut.drop)
+        await wait_ready(ctx, dut)
+        slots.drop()
+        for slot in range(8):
+            await operation(ctx, dut, slots, rng, numbers, slot, (1 + slot, 0, 0), True)
 
     simulate(dut, bench)
 

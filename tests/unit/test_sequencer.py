@@ -4,11 +4,11 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from sequencer_bench import CFG, Bench, compare
+from sequencer_bench import CFG, FORGET, Bench, compare
 
 from hw.control.commands import Destination, Source
 from hw.control.sequencer import Sequencer
-from hw.isa import Function, Kind, Opcode, Order
+from hw.isa import Function, Kind, Opcode, Order, XSource, YTarget
 from sw.compiler.assembler import window
 
 T = CFG.tile
@@ -44,13 +44,19 @@ class Reference:
         self.count = {d: -(-f[d] // T) for d in "mnk"}
         self.stores, self.vectors = self.issued["store"], self.issued["vector"]
         for entry in self.spad.values():
-            entry.tile = None
+            if entry.tile and not entry.tile[0]:
+                entry.tile = None
         w = f["e_window"]
         self.ring = [self.vectors] * (1 << w["h_log2"] + w["w_log2"])
         self.following, self.operand, self.previous = 0, None, None
         for op in self.operations():
             self.operation(*op)
         return self.log
+
+    def forget(self):
+        """Kept tiles; the others are forgotten before each instruction."""
+        for entry in self.spad.values():
+            entry.tile = None
 
     # --- loops: (is it dW, m, n, k) -------------------------------------------------------------
     def nest(self, names, done=None):
@@ -93,9 +99,14 @@ class Reference:
     # --- commands ------------------------------------------------------------------------------
     def give(self, queue, **fields):
         self.issued[queue] += 1
-        self.log[queue].append({"source": Source.ARRAY.value, **fields}
-                               if queue != "exec" else fields)
-        if "addr" in fields:
+        if queue != "exec":
+            fields["source"] = Source.ARRAY.value
+        if queue == "load":
+            fields |= {"gather": 0, "row": 0}
+        if queue == "store":
+            fields = {"spad": 0, "scatter": 0, "row": 0, **fields}
+        self.log[queue].append(fields)
+        if "addr" in fields and not fields.get("spad"):
             fp32 = fields["fp32"] if "fp32" in fields else not fields["bfp"]
             self.accesses.append((queue, fields["addr"],
                                   CFG.fp32_bytes if fp32 else CFG.bfp_bytes))
@@ -113,7 +124,13 @@ class Reference:
 
     def lookup(self, name, i, j, dims, windows):
         """Entry of an operand, loaded into the first of `windows` if it is in none of them."""
-        tile = (name, i, j)
+        f = self.f
+        if name == "x" and f.get("x_source"):  # it lies there, whatever the slot is known to hold
+            w = f["x_window"]
+            behind = f.get("buffer", 0) if f["x_source"] == XSource.REQUEST.value else 0
+            where = slot(w, i, j) + (behind << w["h_log2"] + w["w_log2"])
+            return where, self.spad.setdefault(where, Entry()), True
+        tile = (f.get("w_keep", 0) if name == "w" else 0, name, i, j)
         for w in windows:
             entry = self.spad.setdefault(slot(self.f[w], i, j), Entry())
             if entry.tile == tile:
@@ -139,6 +156,7 @@ class Reference:
             None: ("x", "w", "y", m, n, k, "mn", "k", Kind.Y),
             False: ("dy", "w", "y", m, k, n, "mk", "n", Kind.DX),
             True: ("x", "dy", "dw", k, n, m, "kn", "m", Kind.DW)}[is_dw]
+        on_chip = bool(f.get("x_source"))
         slot_a, entry_a, _ = self.lookup(*operands[a])
         entry_a.exec = self.issued["exec"] + 1
         slot_b, entry_b, hit_b = self.lookup(*operands[b])
@@ -154,7 +172,7 @@ class Reference:
                 "store", slot=where, kind=Kind.PARTIAL.value, bfp=0, final=0,
                 rows=self.valid(dims[0], oi), cols=self.valid(dims[1], oj),
                 addr=self.address(f"{out}_part", oi, oj, True), exec_done=acc.exec)
-        loads = [entry_a.load, entry_b.load]
+        loads = [0 if on_chip else entry_a.load, entry_b.load]
         rows, cols = self.valid(dims[0], i), self.valid(dims[1], j)
         overwrite = acc.tile != (i, j)
         if overwrite and (r or f[f"{out}_accumulate"]):
@@ -169,7 +187,8 @@ class Reference:
         acc.exec = self.give(
             "exec", a_slot=slot_a, a_col=is_dw is True, b_slot=slot_b, b_col=is_dw is False,
             b_reuse=hit_b and self.previous == b_key, acc_slot=where, overwrite=overwrite,
-            rows=rows, load_done=max(loads), store_read=acc.store, **fp32_waits)
+            rows=rows, load_done=max(loads), store_read=acc.store,
+            store_done=self.stores if on_chip else 0, **fp32_waits)
         self.previous = b_key
         acc.tile = (i, j)
         if r == self.count[depth] - 1:
@@ -177,11 +196,15 @@ class Reference:
             vector = 0
             if f["function"] and not is_dw:
                 vector = self.epilogue(i, j, where, rows, cols)
+            if f.get("y_target") == YTarget.ACC.value:
+                return
             bfp = f[f"{out}_bfp"]
+            place = {"addr": self.address(out, i, j, not bfp)}
+            if f.get("y_target") == YTarget.CHIP.value:
+                place = {"addr": 0, "spad": 1, "spad_slot": slot(f["dw_window"], i, j)}
             acc.store = self.give(
                 "store", slot=where, kind=kind.value, bfp=bfp, row_exp=f["y_row"], final=1,
-                stochastic=f["stochastic"], rows=rows, cols=cols,
-                addr=self.address(out, i, j, not bfp), salt=(f["salt"] + bool(is_dw)) % 2**32,
+                stochastic=f["stochastic"], rows=rows, cols=cols, **place, salt=(f["salt"] + bool(is_dw)) % 2**32,
                 row0=(f[f"{out}_row0"] + i * T) % 2**20, col0=(f[f"{out}_col0"] + j * T) % 2**20,
                 exec_done=acc.exec, vector_done=vector)
 
@@ -240,10 +263,16 @@ def fields(opcode, shape, seed, **extra):
 def check(programs, seed, **options):
     bench = Bench(Sequencer(CFG), programs, seed, **options).run()
     reference = Reference()
-    for f, log in zip(programs, bench.logs, strict=True):
-        expected = reference.instruction(f)
+    logs = iter(bench.logs)
+    for f in programs:
+        if f is FORGET:
+            reference.forget()
+            continue
+        expected, log = reference.instruction(f), next(logs)
         for queue, got in log.items():
             compare(got, expected[queue])
+    assert next(logs, None) is None
+    return bench
 
 
 SHAPES = [(1, 1, 1), (3, 2, 3), (2, 3, 2), (3, 3, 3)]
