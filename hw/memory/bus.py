@@ -164,7 +164,7 @@ class Bus(wiring.Component):
             m.d.sync += [present.eq(following), following.eq(INFERENCE)]
         with m.If(entered & (owed == ends)):
             m.d.sync += present.eq(self.m_awid)
-        with m.Elif(entered & (owed == 1 + ends)):
+        with m.Elif(entered & (owed == 1)):
             m.d.sync += following.eq(self.m_awid)
 
         # --- who uses and asks -------------------------------------------------------------------

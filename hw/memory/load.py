@@ -78,7 +78,7 @@ class LoadUnit(wiring.Component):
         cfg = self.cfg
         program_beats = max(1, INSTRUCTION_BYTES // cfg.beat_bytes)
         entry_beats = cfg.entry_bytes // cfg.beat_bytes
-        most = max(cfg.bfp_beats, cfg.fp32_beats, program_beats, entry_beats)
+        most = max(cfg.bfp_beats, cfg.fp32_beats, program_beats)
 
         # --- requests: commands become bursts, and wait for their data in `queue` ----------------
         m.submodules.bursts = bursts = ReadBursts(cfg, most)
