@@ -88,6 +88,7 @@ class Times(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         valid = Signal()
+        taken = Signal()  # a read
         arrives = Signal()
         m.d.sync += valid.eq(self.time_valid & ~self.clear)
         with m.If(self.clear):
@@ -113,6 +114,7 @@ class Times(wiring.Component):
             with m.If(self.r_time == n):
                 m.d.comb += [histogram.r_valid.eq(self.r_valid & ~arrives),
                              self.r_data.eq(histogram.r_data)]
+                m.d.comb += taken.eq(histogram.r_valid & histogram.r_ready)
         m.d.comb += self.r_ready.eq(arrives)
-        m.d.sync += arrives.eq(self.r_valid & ~arrives & ~valid)
+        m.d.sync += arrives.eq(taken)
         return m
