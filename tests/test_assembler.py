@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from hw.config import load
-from hw.isa import FIELDS, INSTRUCTION, INSTRUCTION_BYTES, WINDOW, Function, Kind, Opcode, Order, XSource, YTarget
+from hw.isa import (
+    FIELDS,
+    INSTRUCTION,
+    INSTRUCTION_BYTES,
+    WINDOW,
+    Function,
+    Kind,
+    Opcode,
+    Order,
+    XSource,
+    YTarget,
+)
 from sw.compiler.assembler import AssemblyError, assemble, disassemble, instruction, window
 from sw.golden.decode import decode
 

@@ -46,7 +46,7 @@ class Memory:
         """Count an access to an image with so many valid rows; its address."""
         self.bytes[write, kind] += self.moved(bfp, rows)
         addr = self.address(name, i, j, bfp)
-        self.log.append((write, kind, addr))
+        self.log.append((write, kind, addr, self.moved(bfp, rows)))
         return addr
 
     def codes(self, name, i, j, valid, row_exp):

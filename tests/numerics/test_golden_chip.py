@@ -77,6 +77,22 @@ def test_chain_through_dram_gives_the_same(seed):
     assert chip.counters["WRITE_Y"] < off.counters["WRITE_Y"]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_are_not_written_stay(seed):
+    """Two results in one window: the second one has fewer rows."""
+    chain = Chain(seed)
+    chain.to_dram()
+    first, *others = chain.layers
+    other_w = chain.bfp(chain.tiles[0] * chain.tiles[1])
+    fewer = first | {"m": int(chain.rng.integers(1, chain.m + 1)), "w_addr": other_w}
+    layers = [first, fewer, *others]
+    memory = chain.memory(layers)
+    expected = memory.copy()
+    done = literally(chain.cfg, expected, layers, Chip(), seed)
+    agree(Machine(chain.cfg, memory, seed=seed).run(0), done, 128 * (len(done) + 1))
+    assert (memory == expected).all()
+
+
 def test_chains_reach_every_corner():
     """Guards the generator."""
     seen = set()

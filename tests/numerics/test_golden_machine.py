@@ -35,8 +35,9 @@ def check(cfg, memory, f, literal, seed, registers):
     literal.bytes[False, Kind.PROGRAM] += 256
     for (write, kind), count in literal.bytes.items():
         assert result.counters[f"{'WRITE' if write else 'READ'}_{kind.name}"] == count, kind
-    events = sorted((int(when), a.write, a.kind, int(addr)) for a in trace(cfg, fields).accesses
-                    for when, addr in zip(a.when, a.addr, strict=True))
+    events = sorted((int(when), a.write, a.kind, int(addr), int(count))
+                    for a in trace(cfg, fields).accesses
+                    for when, addr, count in zip(a.when, a.addr, a.moved, strict=True))
     assert [e[1:] for e in events] == literal.log
     return result
 
