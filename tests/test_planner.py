@@ -10,6 +10,7 @@ from sw.compiler.cost import Bus
 from sw.compiler.planner import Layer, PlanError, paper_order, plan
 from sw.compiler.reuse import best_window, visits
 from sw.compiler.share import Share
+from sw.compiler.splits import splits
 from sw.golden.decode import check, decode
 from sw.golden.traffic import trace
 
@@ -128,6 +129,17 @@ def test_halves_of_a_share_end_at_banks():
     small = load("small45")  # 97 slots a bank, numbers in steps of 128
     assert Share(range(300, 481), range(8)).banks(small) == [range(300, 353), range(384, 481)]
     assert Share.whole(small).banks(small) == [range(128 * i, 128 * i + 97) for i in range(4)]
+
+
+def test_either_half_is_for_either_operand():
+    """Where halves are of different sizes; X and W in one bank, dY in the other."""
+    cfg, share = load("edge"), Share(range(552, 1024), range(8))
+    assert splits(cfg, share, Opcode.GEMM, Order.SEQUENTIAL) \
+        == (((552, 216), (768, 256)), ((768, 256), (552, 216)))
+    assert splits(cfg, share, Opcode.GRAD, Order.DX_MAJOR) \
+        == (((552, 108), (660, 108), (768, 256)), ((768, 128), (896, 128), (552, 216)))
+    assert splits(cfg, Share(range(512, 1024), range(8)), Opcode.GEMM, Order.SEQUENTIAL) \
+        == (((512, 256), (768, 256)),)
 
 
 @pytest.mark.parametrize(("spad", "acc", "found"), [

@@ -170,6 +170,7 @@ def test_slots_are_disjoint_where_there_are_enough():
             slots = Slots.of(Config(tile=4, acc_kib=kib, acc_banks=4, axi_width=64), share)
             assert slots.array.start == share.start
             assert slots.array.stop == slots.epilogue.start
+            assert share.start <= slots.staging.start
             assert slots.staging.stop <= share.stop
             if len(share) >= 12:
                 assert slots.epilogue.stop == slots.staging.start
