@@ -57,13 +57,13 @@ class ExecuteUnit(wiring.Component):
         #:
         #: An offer is taken at once, or when the operation that waits, W, starts. Let S be the one
         #: that streams, s the clock in which it started; its rows are read in s + 1 .. s + T at
-        #: most. W is taken in s at the earliest, and the offer comes in the next clock: else it
-        #: would have been taken in W's place. W's B starts at s + T at the latest: S's rows no
-        #: longer bar its bank, and the second weight registers are free since s + G. W's A starts
-        #: T clocks later at most (in the bank of its B), or K + 1 clocks after an operation on the
-        #: same accumulator tile, which S may be, K being the interlock. So W starts at the latest
-        #: at s + max(2 T, K + 1); the offer waited in the clocks s + 1 to that less 1. If W is
-        #: inference's own and only S is training's, S is inside for T clocks at most.
+        #: most. W is taken in s (later it waits no longer), and the offer comes in the next clock:
+        #: else it would have been taken in W's place. W's B starts at s + T at the latest: S's rows
+        #: no longer bar its bank, and the second weight registers are free since s + G. W's A
+        #: starts T clocks later at most (in the bank of its B), or K + 1 clocks after an operation
+        #: on the same accumulator tile, which S may be, K being the interlock. So W starts at
+        #: s + max(2 T, K + 1) at the latest; the offer waited from s + 1 to the clock before that.
+        #: If W is inference's own and only S is training's, S is inside for T clocks at most.
         self.HOLD_BOUND = max(2 * cfg.tile - 1, self.INTERLOCK)
         mantissas = data.ArrayLayout(cfg.mant_width, cfg.tile)
         words = data.ArrayLayout(32, cfg.tile)

@@ -25,9 +25,8 @@ class VectorUnit(wiring.Component):
     tiles of maxima -Inf), rows beyond the valid ones not at all, but for COLUMN_SUM's state.
 
     Each context has commands, reads and results of its own; rows share the lanes. A row of training
-    is not read while inference asks for one (but for its second operand), and what has been read
-    waits for nothing: its result has room. So inference waits for the row in the lanes only, at
-    most `HOLD_BOUND` clocks.
+    does not take them while inference asks for them, and waits for nothing once it has: its result
+    has room. So inference waits for the row in the lanes only, at most `HOLD_BOUND` clocks.
 
     Members
     -------
@@ -39,8 +38,7 @@ class VectorUnit(wiring.Component):
     v_r_valid : Out(1).array, v_r_ready : In(1).array, v_r_slot, v_r_row : Out.array, accumulator
         read; it may be withdrawn before it is accepted
     v_r_data : In(T x 32).array, in the clock after a request was accepted
-    v_w_valid : Out(1).array, v_w_ready : In(1).array, v_w_slot, v_w_row, v_w_data : Out.array,
-        write of a row
+    v_w_valid : Out(1).array, v_w_ready : In(1).array, v_w_slot, v_w_row, v_w_data : Out.array
     vector_done : Out(1).array, pulse per command, in order: its last row is being written
     vector_source : Out(Source).array, with `vector_done`, the command's stream
     busy : Out(1).array, a command is inside
@@ -49,8 +47,7 @@ class VectorUnit(wiring.Component):
     hold : In(1), no command of training is taken; those inside run to their end
     use : Out(1).array, the lanes work on a row of the context
     asks : Out(1).array, the context has a row or a held command for them; as late as `use`
-    held : Out(16), clocks for which inference has been waiting to read its next row because of a
-        row of training
+    held : Out(16), clocks for which a row of training has kept inference from its next read
     """
 
     #: Clocks from the last accepted read of a row to the write of its result.
@@ -58,10 +55,9 @@ class VectorUnit(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
-        #: Most clocks for which training holds up a row of inference, without `fair`. A row of
-        #: training that is read in clock t keeps the lanes from other reads until t + `steps`, at
-        #: most t + chunks - 1. It was not read if inference asked in clock t, so inference asks
-        #: from clock t + 1 on, and reads as soon as they are free.
+        #: Most clocks for which training holds up a row of inference, without `fair`. If training
+        #: reads a row in clock t, inference did not ask in t, so it asks from t + 1 on. Reads may
+        #: follow after `steps` more clocks, at most chunks - 1; inference's is the first.
         self.HOLD_BOUND = cfg.chunks - 1
         slot, row, line = cfg.acc_slot_bits, cfg.row_bits, data.ArrayLayout(32, cfg.tile)
         super().__init__({

@@ -97,3 +97,15 @@ def test_policies():
     assert order(fair=lambda: 1) in ("01" * 8, "10" * 8)
     held = iter([1] * 100)
     assert order(hold=lambda: next(held, 0), fair=lambda: 1) == "1" * 8 + "0" * 8
+
+
+@pytest.mark.parametrize("context", [0, 1])
+def test_reuse(context):
+    """The first operation after reset loads its B; the next may end while that is read."""
+    cfg = config(6, 2)
+    operations = [operation(slot(cfg, 0, 0), slot(cfg, 1, 0), n, 1, b_reuse=1, overwrite=1)
+                  for n in range(4)]
+    jobs = [(), operations] if context else [operations, ()]
+    seen = run(cfg, zero_tiles(cfg), *jobs)
+    assert [reuses for *_, reuses in seen.order] == [0, 1, 1, 1]
+    check_protocol(cfg, seen)
