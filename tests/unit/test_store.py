@@ -435,6 +435,12 @@ def test_both_destinations_scatters_and_raw_images(cfg, stall, pause):
     assert bench.raw_dones
 
 
+def test_rows_that_the_memory_keeps_waiting():
+    cfg = Config(tile=5, axi_width=32, outstanding=1, write_buffer=4, **SMALL)
+    rng = random.Random(4)
+    run(cfg, rng, random_commands(cfg, rng, 8, bfp=1, rows=5), pause=30)
+
+
 @some_configs
 def test_raw_images_and_tiles_on_chip_end_together(cfg):
     rng = random.Random(str(cfg))
