@@ -335,7 +335,8 @@ def test_beats_of_rows(cfg):
     sim.run()
 
 
-def test_splits_long_images():
+@pytest.mark.parametrize("max_beats", [256, 511])
+def test_splits_long_images(max_beats):
     cfg = Config(tile=20, mant_width=8, axi_width=32, spad_kib=8, acc_kib=8)
     commands = [{"source": Source.VECTOR, "dest": ACC, "kind": Kind.PARTIAL, "fp32": 1,
                  "row_exp": 0, "gather": 0, "row": 0, "slot": 1, "rows": 20, "cols": 20,
@@ -343,7 +344,7 @@ def test_splits_long_images():
                 for addr in (0, 4096 - 4 * 260)]
     rng = random.Random(0)
     images = [random_image(rng, cfg, c) for c in commands]
-    out = run(cfg, commands, images)
+    out = run(cfg, commands, images, limits=[(max_beats, 65535)])
     assert out.bursts == [(BASE, 256), (BASE + 1024, 144), (BASE + 3056, 256), (BASE + 4080, 4),
                           (BASE + 4096, 140)]
     assert out.events == expected_events(cfg, commands, images)
