@@ -5,6 +5,7 @@ from amaranth.sim import Simulator
 
 from hw.config import Config, load
 from hw.requests.coalesce import Coalesce
+from hw.requests.images import RowImages
 from hw.requests.ring import Ring
 from hw.requests.shape import Shape
 
@@ -118,5 +119,47 @@ def test_shape(cfg, bfp):
             assert (ctx.get(dut.last_image), ctx.get(dut.last_rows)) == (last, rows)
             assert ctx.get(dut.bytes) == (last * cfg.image_bytes(bfp)
                                           + cfg.image_beats(bfp, rows) * cfg.beat_bytes)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("bfp", [False, True])
+@pytest.mark.parametrize(("h", "w"), [(0, 3), (1, 4), (2, 2)])
+def test_images_of_a_batch(bfp, h, w):
+    """Tile rows beyond the window come round."""
+    cfg = load("tiny")
+    dut, rng = RowImages(cfg, bfp), random.Random(h)
+
+    async def bench(ctx):
+        ctx.set(dut.window, {"base": 5, "h_log2": h, "w_log2": w})
+        for _ in range(4):
+            last, rows, second = rng.randrange(3), rng.randint(1, cfg.tile), rng.randrange(2)
+            ctx.set(dut.last_image, last)
+            ctx.set(dut.last_rows, rows)
+            ctx.set(dut.second, second)
+            ctx.set(dut.clear, 1)
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
+            for q in range(cfg.tile * 2**h + 6):
+                skip, addr = rng.random() < 0.3, rng.randrange(2**20)
+                ctx.set(dut.addr, addr)
+                ctx.set(dut.skip, skip)
+                ctx.set(dut.start, not skip)
+                await ctx.tick()
+                ctx.set(dut.skip, 0)
+                ctx.set(dut.start, 0)
+                for i in range(0 if skip else last + 1):
+                    o = ctx.get(dut.o.payload)
+                    assert ctx.get(dut.o.valid)
+                    assert (o.addr, o.rows, o.row) == (
+                        addr + i * cfg.image_bytes(bfp), rows if i == last else cfg.tile,
+                        q % cfg.tile)
+                    assert o.slot == (5 + second * 2**(h + w) + q // cfg.tile % 2**h * 2**w
+                                      + i * cfg.tile)
+                    ctx.set(dut.o.ready, 0)
+                    await ctx.tick().repeat(1 + rng.randrange(2))
+                    ctx.set(dut.o.ready, 1)
+                    await ctx.tick()
+                assert not ctx.get(dut.busy)
 
     simulate(dut, bench)
