@@ -1,10 +1,10 @@
-"""`python -m sw`: run operations, train networks and use them, on a backend."""
+"""`python -m sw`: run operations, train networks and serve them, on a backend."""
 
 import argparse
 import sys
 
 from hw.config import ConfigError
-from sw.commands import infer, op, train
+from sw.commands import infer, op, serve, train
 from sw.compiler.layout import LayoutError
 from sw.compiler.network import NetworkError
 from sw.compiler.planner import PlanError
@@ -18,9 +18,9 @@ MISTAKES = (UsageError, ConfigError, NetworkError, PlanError, LayoutError, SlotE
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m sw",
-                                  description="Run operations, or train networks, on the NPU.")
+                                  description="Run operations, train networks and serve them.")
     commands = top.add_subparsers(dest="command", required=True)
-    for command in (op, train, infer):
+    for command in (op, train, infer, serve):
         command.add_arguments(commands)
     return top
 

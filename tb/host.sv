@@ -11,7 +11,7 @@
 //   P clock operations           all requests are completed: training's OPERATIONS at that time
 //   F clock context              a program was stopped by an error
 //   X clock                      the NPU refused a doorbell
-//   T clock activity             `activity` changed (in the first `trace` clocks), in hex
+//   T clock activity             `activity` changed (in the first `traced` clocks), in hex
 //   U clock n0 .. n9             clocks since the last U, a bucket ago, with each bit of `activity`
 module host #(
   parameter ADDR = 40
@@ -27,7 +27,7 @@ module host #(
   input wire [31:0] completions,
   input wire [31:0] entry,        // bytes of an entry
   input wire [3:0] ring_log2,
-  input wire [31:0] trace,        // clocks to trace
+  input wire [31:0] traced,        // clocks to trace
   input wire [31:0] bucket,       // clocks; 0 is no U lines
 
   input wire irq,
@@ -116,8 +116,8 @@ module host #(
     state = WAIT;
   endtask
 
-  function [31:0] place(input [31:0] base, input [31:0] number);
-    place = base + (number & ((32'd1 << ring_log2) - 1)) * entry;
+  function [31:0] place(input [31:0] first, input [31:0] number);
+    place = first + (number & ((32'd1 << ring_log2) - 1)) * entry;
   endfunction
 
   always @(posedge clk) begin
@@ -156,7 +156,7 @@ module host #(
         $fwrite(log, "B %0d %0d\n", now, acks[acks_head]);
         acks_head = acks_head + 1;
       end
-      if (now < 64'(trace) && (activity != last_activity || now == 0))
+      if (now < 64'(traced) && (activity != last_activity || now == 0))
         $fwrite(log, "T %0d %h\n", now, activity);
       last_activity = activity;
       for (i = 0; i < 10; i = i + 1) use_count[i] = use_count[i] + 32'(activity[i]);

@@ -31,7 +31,7 @@ module npu_tb #(
   input wire [31:0] completions,
   input wire [31:0] entry,
   input wire [3:0] ring_log2,
-  input wire [31:0] trace,
+  input wire [31:0] traced,
   input wire [31:0] bucket,
   output wire done,
 
@@ -76,7 +76,7 @@ module npu_tb #(
   reg [31:0] completions_q;
   reg [31:0] entry_q;
   reg [3:0] ring_log2_q;
-  reg [31:0] trace_q;
+  reg [31:0] traced_q;
   reg [31:0] bucket_q;
   reg [13:0] s_axil_awaddr_q;
   reg [2:0] s_axil_awprot_q;
@@ -115,7 +115,7 @@ module npu_tb #(
     completions_q <= completions;
     entry_q <= entry;
     ring_log2_q <= ring_log2;
-    trace_q <= trace;
+    traced_q <= traced;
     bucket_q <= bucket;
     s_axil_awaddr_q <= s_axil_awaddr;
     s_axil_awprot_q <= s_axil_awprot;
@@ -190,7 +190,7 @@ module npu_tb #(
 
   host #(.ADDR(ADDR)) host (
     .clk(clk), .rst(rst_q), .job(job_q), .go(go_q), .done(done), .epochs(epochs_q), .ring(ring_q),
-    .completions(completions_q), .entry(entry_q), .ring_log2(ring_log2_q), .trace(trace_q),
+    .completions(completions_q), .entry(entry_q), .ring_log2(ring_log2_q), .traced(traced_q),
     .bucket(bucket_q), .irq(irq), .activity(activity), .poke(poke), .poke_address(poke_address),
     .poke_data(poke_data), .peek(peek), .peek_address(peek_address), .peek_data(peek_data),
     .awaddr(host_awaddr), .awvalid(host_awvalid), .awready(npu_awready), .wdata(host_wdata),

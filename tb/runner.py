@@ -228,7 +228,7 @@ def run_cocotb(directory: Path, test_module: str, run_directory: Path, top: str 
 def _host_ports(cfg: Config, host: Host | None) -> dict[str, int] | None:
     """Values of the inputs of `host` that describe what it does."""
     return host and {"epochs": host.epochs, "ring": host.ring, "completions": host.completions,
-                     "ring_log2": host.ring_log2, "entry": cfg.entry_bytes, "trace": host.trace,
+                     "ring_log2": host.ring_log2, "entry": cfg.entry_bytes, "traced": host.trace,
                      "bucket": host.bucket}
 
 
