@@ -116,6 +116,17 @@ def test_two_contexts(cfg, ready):
     bench.run()
 
 
+@pytest.mark.parametrize("fair", [0, 1])
+@pytest.mark.parametrize("cfg", [CONFIGS[2], CONFIGS[3]], ids=["1 group", "2 groups"])
+def test_operands_and_statistics_of_both(cfg, fair):
+    """Second operands and statistics of one context are safe from the other's."""
+    bench = Bench(cfg, 4, ready=0.7, fair=fair)
+    for function in (Function.SOFTMAX, Function.ADD, Function.BIAS, Function.COLUMN_SUM):
+        for context in 0, 1:
+            bench.instruction(function, cfg.tile, cfg.tile + 1, context=context)
+    bench.run()
+
+
 def pair(cfg, seed, training, inference, **policy):
     """Bench after runs of the same commands of inference, beside training's, and alone."""
     benches = []
