@@ -74,11 +74,13 @@ class Bench:
     stream's instructions were unfinished.
     """
 
-    def __init__(self, program, seed):
+    def __init__(self, program, seed, context=None):
+        context = context or ContextId(seed % 2)
         self.program, self.rng = program, random.Random(seed)
         self.pace = {name: self.rng.choice([0.1, 0.5, 1]) for name in EVENTS}
-        self.dut, self.code = Context(CFG, ContextId.TRAINING), assemble(CFG, program)
+        self.dut, self.code = Context(CFG, context), assemble(CFG, program)
         self.inside = {name: deque() for name in EVENTS}
+        self.taken_by = {name: [] for name in EVENTS}
         self.order, self.open, self.margins = [], [], []
         self.number, self.taken = None, 0
         sim = Simulator(self.dut)
@@ -106,12 +108,15 @@ class Bench:
                 if SOURCES[event]:
                     ctx.set(getattr(self.dut, SOURCES[event]), command.source)
                 if event == "store_done":
-                    entry = next(e for e in self.open if e[0] == command.addr // PIECE)
-                    entry[1] -= 1
+                    self.stored(command)
             while inside and inside[0][1] == len(EVENTS[name]):
                 inside.popleft()
         for name, value in pulses.items():
             ctx.set(getattr(self.dut, name), value)
+
+    def stored(self, command):
+        entry = next(e for e in self.open if e[0] == command.addr // PIECE)
+        entry[1] -= 1
 
     def take(self, ctx):
         for name, inside in self.inside.items():
@@ -120,6 +125,7 @@ class Bench:
             ctx.set(port.ready, ready)
             if ready and ctx.get(port.valid):
                 inside.append([ctx.get(port.payload), 0])
+                self.taken_by[name].append(inside[-1][0])
 
     def look(self, ctx):
         self.taken += ctx.get(self.dut.taken)

@@ -204,7 +204,8 @@ class Reference:
                 place = {"addr": 0, "spad": 1, "spad_slot": slot(f["dw_window"], i, j)}
             acc.store = self.give(
                 "store", slot=where, kind=kind.value, bfp=bfp, row_exp=f["y_row"], final=1,
-                stochastic=f["stochastic"], rows=rows, cols=cols, **place, salt=(f["salt"] + bool(is_dw)) % 2**32,
+                stochastic=f["stochastic"], rows=rows, cols=cols, **place,
+                salt=(f["salt"] + bool(is_dw)) % 2**32,
                 row0=(f[f"{out}_row0"] + i * T) % 2**20, col0=(f[f"{out}_col0"] + j * T) % 2**20,
                 exec_done=acc.exec, vector_done=vector)
 
