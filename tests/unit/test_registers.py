@@ -190,6 +190,29 @@ def test_refusals_change_nothing():
     simulate(bench)
 
 
+def test_a_read_waits_until_the_one_before_is_taken():
+    async def bench(ctx, dut):
+        slave = dut.slave
+        ctx.set(slave.araddr, OFFSETS["ID"])
+        ctx.set(slave.arvalid, 1)
+        await ctx.tick()
+        ctx.set(slave.araddr, OFFSETS["MAX_BURST_BEATS"])
+        for _ in range(3):
+            assert not ctx.get(slave.arready)
+            assert ctx.get(slave.rvalid)
+            assert ctx.get(slave.rdata) == ID
+            await ctx.tick()
+        ctx.set(slave.rready, 1)
+        await ctx.tick()
+        assert ctx.get(slave.arready)
+        assert not ctx.get(slave.rvalid)
+        await ctx.tick()
+        assert ctx.get(slave.rvalid)
+        assert ctx.get(slave.rdata) == 16
+
+    simulate(bench)
+
+
 async def pulse(ctx, dut, offset, value, port):
     """Write, and the values of `port` before, in and after the clock of the write."""
     seen = [ctx.get(port)]
