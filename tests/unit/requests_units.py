@@ -36,7 +36,7 @@ class Setup:
     restarts: dict = field(default_factory=dict)  # clock -> context_failed
     failing: int = 0                  # transfers that fail after the first restart
     disable_at: int | None = None     # clock; else when all is completed
-    clocks: int = 20000               # the unit hangs if it needs more
+    clocks: int = 8000                # the unit hangs if it needs more
 
 
 @dataclass

@@ -51,7 +51,8 @@ def test_every_request_is_completed_once(name):
 def test_largest_batch_and_pointers_come_round():
     setup = Setup(TINY, batch_max=255, input_window=(0, 5, 0), output_window=(0, 5, 0), inputs=3,
                   outputs=2, ring_log2=7, group=128, requests=300, doorbells=0.5, consume=0.5,
-                  pace=1, latency=3, bad=0.02, timeout=1500, host_programs=0)
+                  pace=1, latency=3, bad=0.02, timeout=1500, host_programs=0,
+                  clocks=20000)
     bench = run(setup, seed=2)
     assert max(b.rows for b in bench.batches) == 128
 

@@ -5,6 +5,7 @@ from amaranth.sim import Simulator
 
 from hw.config import Config, load
 from hw.requests.coalesce import Coalesce
+from hw.requests.fetch import Fetch
 from hw.requests.images import RowImages
 from hw.requests.ring import Ring
 from hw.requests.shape import Shape
@@ -161,5 +162,29 @@ def test_images_of_a_batch(bfp, h, w):
                     ctx.set(dut.o.ready, 1)
                     await ctx.tick()
                 assert not ctx.get(dut.busy)
+
+    simulate(dut, bench)
+
+
+def test_descriptors_are_checked():
+    dut = Fetch(load("tiny"))
+
+    async def bench(ctx):
+        for name, value in {"region_size": 2**32 - 8, "input_bytes": 0x100,
+                            "output_bytes": 0x200, "enable": 1, "posted": 100}.items():
+            ctx.set(getattr(dut, name), value)
+        last_in, last_out = 2**32 - 0x108, 2**32 - 0x208
+        for source, target, zero, bad in (
+                (0, 0, 0, 0), (last_in, last_out, 0, 0), (last_in + 8, 0, 0, 1),
+                (0, last_out + 8, 0, 1), (2**32 - 8, 0, 0, 1), (0, 2**32 - 8, 0, 1),
+                (4, 0, 0, 1), (0, 4, 0, 1), (1, 0, 0, 1), (0, 1, 0, 1), (0, 0, 1, 1),
+                (0, 0, 2**31, 1)):
+            ctx.set(dut.descriptor, {"input": source, "output": target, "tag": 7, "zero": zero})
+            ctx.set(dut.descriptor_valid, 1)
+            await ctx.tick()
+            ctx.set(dut.descriptor_valid, 0)
+            assert ctx.get(dut.valid)
+            assert ctx.get(dut.request.bad) == bad
+            assert ctx.get(dut.request.tag) == 7
 
     simulate(dut, bench)
