@@ -1,6 +1,6 @@
 """Scatters the outputs of a batch, then writes its completions."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -120,13 +120,17 @@ class Deliver(wiring.Component):
         words = Signal(128)
         place = Signal(INDEX_BITS)
         status = Signal(Status)
+
+        def short(clocks):
+            return Mux(clocks[32:] != 0, 0xFFFFFFFF, clocks[:32])
+
         m.d.comb += [
             status.eq(Mux((self.status == Status.OK) & entry.bad, Status.BAD_DESCRIPTOR,
                           self.status)),
             self.latency.eq(ended_at - entry.posted_at),
             self.wait.eq(launched_at - entry.posted_at), self.service.eq(ended_at - launched_at),
-            words.eq(Cat(entry.tag, status, Signal(30),
-                         Mux(self.latency[32:] != 0, 0xFFFFFFFF, self.latency[:32]), written)),
+            words.eq(Cat(entry.tag, status, Const(0, 30), short(self.latency),
+                         Mux(status == Status.OK, short(self.service), 0))),
             place.eq(written & ((1 << self.ring_log2) - 1)),
             self.raw.payload.data.eq(words.word_select(beat, min(128, cfg.axi_width))),
             self.raw.payload.last.eq(beat == beats - 1),

@@ -295,7 +295,8 @@ class Server:
         settings = {"latency": self.timing.latency, "stall": self.timing.stall,
                     "bytes_per_cycle": self.timing.bytes_per_cycle,
                     "seed": self.timing.stall_seed, "timeout_cycles": patience}
-        prepare = {**registers, "INFERENCE_PROGRAM_ADDR": self.plan.prepare}
+        prepare = {name: value for name, value in registers.items() if "INFERENCE" in name} | {
+            "INFERENCE_PROGRAM_ADDR": self.plan.prepare}
         enable = {**registers, "REQUEST_CONTROL": 1 | 2 * self.scheduling.launch_idle}
         host = Host(writes=[*clear, *start], requests=requests, ring=base + self.plan.ring,
                     completions=base + self.plan.completions,
