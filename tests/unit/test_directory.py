@@ -90,7 +90,8 @@ def test_tags_last_for_one_instruction_and_kept_ones_until_drop(seed):
         numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
         seen, drops = set(), 0
         assert await wait_ready(ctx, dut) == 1 << CFG.spad_slot_bits
-        old = [(100, (0, 5, 5)), (101, (3, 5, 5))]  # written now and then, looked for always
+        # Every so many instructions written, always looked for.
+        old = [(50, 100, (0, 5, 5)), (50, 101, (3, 5, 5)), (1000, 102, (0, 6, 6))]
         for instruction in range(1, 2 * (1 << EPOCH_BITS) + 20):
             if rng.random() < 0.15:
                 await pulse(ctx, dut.drop)
@@ -104,9 +105,10 @@ def test_tags_last_for_one_instruction_and_kept_ones_until_drop(seed):
             assert ctx.get(dut.ready) == (not round_)
             clocks = await wait_ready(ctx, dut)
             assert clocks == (2 << CFG.spad_slot_bits if round_ else 0)
-            for slot, tile in old if instruction % 50 == 1 else []:
-                await operation(ctx, dut, slots, rng, numbers, slot, tile, False)
-            for slot, tile in old:
+            for every, slot, tile in old:
+                if instruction % every == 1:
+                    await operation(ctx, dut, slots, rng, numbers, slot, tile, False)
+            for _, slot, tile in old:
                 await operation(ctx, dut, slots, rng, numbers, slot, tile,
                                 slots.tile.get(slot) != tile)
             for _ in range(4):
