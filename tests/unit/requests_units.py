@@ -168,6 +168,7 @@ class Units:
         batch, q = x["from"]
         c, launched = x["command"], self.batches[batch]
         r = self.requests[launched.first + q]
+        assert not self.is_bad(r)
         whole = [place for place in self.places(False, r, q) if place[2] == c["addr"]]
         assert [(c["slot"] + j, c["row"], c["addr"], j) for j in range(c["rows"])] == whole
         r.outputs_done.add(c["addr"])
