@@ -203,6 +203,11 @@ class Config:
         return self.axi_width // 8
 
     @property
+    def read_buffer(self) -> int:
+        """Beats that a load unit has room for; it asks for no more, so read data never wait."""
+        return 16 * self.outstanding
+
+    @property
     def exp_beats(self) -> int:
         """Beats of a BFP tile image's exponent bytes."""
         return _ceil_div(self.tile * 8, self.axi_width)

@@ -227,6 +227,10 @@ class Npu(wiring.Component):
         ]
         for part in (parts.array_arbiter, parts.vector, parts.quantiser, parts.bus):
             m.d.comb += [part.fair.eq(policy.fair), part.hold.eq(policy.hold)]
+        # What training has begun must come to its end when it is stopped while held.
+        stopping = parts.context[ContextId.TRAINING.value].abort
+        for part in (parts.quantiser, parts.bus):
+            m.d.comb += part.hold.eq(policy.hold & ~stopping)
         for c, (beats, credits_) in enumerate(((policy.max_beats, policy.credits),
                                                (MAX_BEATS, NO_CREDIT_LIMIT))):
             m.d.comb += [parts.load[c].max_beats.eq(beats), parts.store[c].max_beats.eq(beats),

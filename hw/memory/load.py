@@ -21,8 +21,9 @@ class LoadUnit(wiring.Component):
     """Executes load commands in order; reads run ahead of the data by `outstanding` bursts.
 
     Unpacks one row per clock and takes one beat per clock while it is not waiting for rows: T = 16,
-    m = 8 on 128 bits takes 17 clocks per image, one for each of its 17 beats. `r_ready` goes low
-    when rows wait for `w_ready` or `l_w_ready`.
+    m = 8 on 128 bits takes 17 clocks per image, one for each of its 17 beats. There is room for all
+    beats that are asked for (`Config.read_buffer`), so `r_ready` is always high and rows that wait
+    for `w_ready` or `l_w_ready` do not hold up the other context's data on the bus.
 
     After `abort` the unit must be reset (once `idle`) before it takes commands again.
 
@@ -110,7 +111,7 @@ class LoadUnit(wiring.Component):
 
         # --- beats: exponents, mantissas or words, instruction, descriptor -----------------------
         layout = data.StructLayout({"data": cfg.axi_width, "error": 1})
-        m.submodules.incoming = fifo = Fifo(layout, 2)
+        m.submodules.incoming = fifo = Fifo(layout, cfg.read_buffer)
         m.submodules.mantissas = mantissas = Gearbox(cfg.axi_width, cfg.tile * cfg.container)
         m.submodules.words = words = Gearbox(cfg.axi_width, cfg.tile * 32)
         m.submodules.rows = rows = TileRows(cfg)
@@ -131,7 +132,8 @@ class LoadUnit(wiring.Component):
         following = Signal(tile_header(cfg), reset_less=True)
 
         m.d.comb += [
-            fifo.i.valid.eq(self.r_valid & ~self.abort), self.r_ready.eq(fifo.i.ready | self.abort),
+            fifo.i.valid.eq(self.r_valid & ~self.abort), self.r_ready.eq(1),
+            bursts.buffered.eq(fifo.level),
             fifo.i.payload.data.eq(self.r_data), fifo.i.payload.error.eq(self.r_resp[1]),
             program.eq(head.dest == Destination.PROGRAM),
             descriptor.eq(head.dest == Destination.DESCRIPTOR), tile.eq(~program & ~descriptor),

@@ -22,6 +22,8 @@ class ReadBursts(wiring.Component):
     max_beats : In(9), most beats of a burst; 0 counts as 1
     credits : In(16), a burst is raised only if `owed` and its beats are no more than this together,
         or if nothing is owed
+    buffered : In(16), beats that have arrived and are not used; with what is owed they are never
+        more than `Config.read_buffer`
     abort : In(1), raise no burst
     ar_valid, ar_ready, ar_addr, ar_len : AXI4 read address channel
     ar_kind : Out(Kind), with `ar_addr`
@@ -35,9 +37,9 @@ class ReadBursts(wiring.Component):
         super().__init__({
             "start": In(1), "address": In(cfg.addr_width), "beats": In(range(most + 1)),
             "kind": In(Kind), "ready": Out(1), "max_beats": In(9), "credits": In(16),
-            "abort": In(1), "ar_valid": Out(1), "ar_ready": In(1), "ar_addr": Out(cfg.addr_width),
-            "ar_len": Out(8), "ar_kind": Out(Kind), "beat": In(1), "last": In(1),
-            "owed": Out(16), "idle": Out(1),
+            "buffered": In(16), "abort": In(1), "ar_valid": Out(1), "ar_ready": In(1),
+            "ar_addr": Out(cfg.addr_width), "ar_len": Out(8), "ar_kind": Out(Kind),
+            "beat": In(1), "last": In(1), "owed": Out(16), "idle": Out(1),
         })
 
     def elaborate(self, platform):
@@ -54,14 +56,16 @@ class ReadBursts(wiring.Component):
         burst = Signal(range(MAX_BEATS + 1))
         in_flight = Signal(range(cfg.outstanding + 1))
         raised = Signal()
+        longest = min(MAX_BEATS, cfg.read_buffer)
         m.d.comb += [
             self.ready.eq(left == 0), self.idle.eq(in_flight == 0),
             room.eq(page_beats - index[:clog2(page_beats)]),
-            limit.eq(Mux(self.max_beats > MAX_BEATS, MAX_BEATS,
+            limit.eq(Mux(self.max_beats > longest, longest,
                          Mux(self.max_beats == 0, 1, self.max_beats))),
             whole.eq(Mux(room < limit, room, limit)), burst.eq(Mux(left < whole, left, whole)),
             raised.eq((left != 0) & (~self.ar_valid | self.ar_ready) & ~self.abort
                       & (in_flight != cfg.outstanding)
+                      & (self.owed + self.buffered + burst <= cfg.read_buffer)
                       & ((self.owed == 0) | (self.owed + burst <= self.credits))),
         ]
         m.d.sync += [

