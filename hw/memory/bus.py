@@ -23,12 +23,14 @@ class AddressChannel(wiring.Component):
     fair : In(1), in turns; else inference goes first
     m_valid : Out(1), m_ready : In(1), the channel
     context : Out(1), whose burst is on the channel
+    comes : Out(1), a burst is on the channel for the first clock
     """
 
     def __init__(self):
         super().__init__({
             "valid": In(1).array(2), "allowed": In(1).array(2), "ready": Out(1).array(2),
             "fair": In(1), "m_valid": Out(1), "m_ready": In(1), "context": Out(1),
+            "comes": Out(1),
         })
 
     def elaborate(self, platform):
@@ -41,6 +43,7 @@ class AddressChannel(wiring.Component):
             self.context.eq(Mux(locked, kept, Mux(asks[TRAINING] & asks[INFERENCE],
                                                   ~(self.fair & last), asks[INFERENCE]))),
             self.m_valid.eq(locked | asks[TRAINING] | asks[INFERENCE]),
+            self.comes.eq(self.m_valid & ~locked),
         ]
         m.d.comb += [self.ready[n].eq(self.m_valid & self.m_ready & (self.context == n))
                      for n in range(2)]
@@ -55,10 +58,11 @@ class Bus(wiring.Component):
 
     Latency 0 clocks. Requests are chosen as in docs/serving.md, "Arbitration". The ID of a transfer
     is its context; read data and write responses go by it, so they may come in any order of
-    contexts. Write data go in the order of the bursts' addresses and only behind them. A write
-    burst of training goes on the bus only while at most one burst owes data, so one of inference
-    waits for the data of two of them at most. In turns the same holds for one of inference while
-    training waits, or training would never have a turn.
+    contexts. Write data go in the order of the bursts' addresses, from the clock on after that in
+    which the address comes on the bus, accepted or not. A write burst of training goes on the bus
+    only while at most one burst owes data, so one of inference waits for the data of two of them at
+    most. In turns the same holds for one of inference while training waits, or training would never
+    have a turn.
 
     A write burst's data must be there when its address is raised, or it holds up the other context.
 
@@ -153,7 +157,7 @@ class Bus(wiring.Component):
         following = Signal(init=INFERENCE)
         moves = Signal()
         ends = Signal()
-        entered = self.m_awvalid & self.m_awready
+        entered = channel.comes
         m.d.comb += [
             self.m_wvalid.eq((owed != 0) & Mux(present, self.w_valid[1], self.w_valid[0])),
             self.m_wdata.eq(Mux(present, self.w_data[1], self.w_data[0])),
@@ -179,7 +183,7 @@ class Bus(wiring.Component):
             m.d.sync += [
                 unanswered[n].eq(unanswered[n] + (self.ar_valid[n] & self.ar_ready[n])
                                  - (self.read_use[n] & self.m_rlast)),
-                owing[n].eq(owing[n] + (self.aw_valid[n] & self.aw_ready[n])
+                owing[n].eq(owing[n] + (entered & (self.m_awid == n))
                             - (ends & (present == n))),
             ]
         for held, use, asks in ((self.read_held, self.read_use, self.read_asks),

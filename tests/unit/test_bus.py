@@ -176,6 +176,11 @@ class Bench:
         ready = valid and ctx.get(getattr(dut, f"m_{name}ready"))
         for n in T, I:
             assert ctx.get(getattr(dut, f"{name}_ready")[n]) == bool(ready and context == n)
+        if name == "aw" and valid and not waiting:  # data may go from the next clock on
+            units[context].owing += 1
+            started = sum(n == context for n, *_ in self.writes)
+            self.writes += [(context, *beat) for beat in
+                            list(units[context].data)[started:started + length + 1]]
         self.waiting[name] = (context, address, length + 1) if valid and not ready else None
         if not ready:
             return
@@ -187,11 +192,6 @@ class Bench:
             unit.expected += beats
             unit.bursts += 1
             self.reads += [(context, *beat) for beat in beats]
-        else:
-            unit.owing += 1
-            started = sum(n == context for n, *_ in self.writes)
-            self.writes += [(context, *beat) for beat in
-                            list(unit.data)[started:started + length + 1]]
 
     def read_data(self, ctx):
         """Check R; returns whose beat moved."""
