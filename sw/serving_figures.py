@@ -53,3 +53,41 @@ def occupation(path: Path, served: Served) -> None:
     rows[0].legend(loc="upper right", ncols=2, fontsize="small")
     rows[-1].set_xlabel("clock")
     save(figure, path)
+
+
+def sweep(path: Path, rows: list[dict]) -> None:
+    """p99 latency and training's throughput against load, by policy and batch size.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As `scripts.colocation` measures them.
+    """
+    figure = new_figure(9, 4)
+    left, right = figure.subplots(1, 2)
+    colours = dict(zip(dict.fromkeys(r["policy"] for r in rows), (BLUE, ORANGE, GREY),
+                       strict=False))
+    styles = dict(zip(dict.fromkeys(r["batch_max"] for r in rows), ("-", "--", ":", "-."),
+                      strict=False))
+    for (policy, batch), line in _lines(rows).items():
+        loads = [r["load"] for r in line]
+        label = f"{policy}, batches of {batch}"
+        for axes, key in (left, "p99"), (right, "steps_per_million_clocks"):
+            axes.plot(loads, [r[key] for r in line], styles[batch], marker="o", markersize=3,
+                      color=colours[policy], label=label)
+    left.set_ylabel("p99 latency (clocks)")
+    left.set_yscale("log")
+    right.set_ylabel("training steps per million clocks")
+    right.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xlabel("load (of full batches' throughput)")
+        axes.grid(alpha=0.3)
+    left.legend(frameon=False, fontsize="small")
+    save(figure, path)
+
+
+def _lines(rows: list[dict]) -> dict[tuple, list[dict]]:
+    lines: dict[tuple, list[dict]] = {}
+    for row in rows:
+        lines.setdefault((row["policy"], row["batch_max"]), []).append(row)
+    return lines

@@ -72,31 +72,43 @@ def add_arguments(commands) -> None:
     serve.set_defaults(run=run_command)
 
 
-def _model(args: argparse.Namespace, cfg: Config) -> tuple[Network, Parameters, Dataset]:
-    """The network to serve, its parameters, and data."""
-    if args.model != "digits":
-        model = read_model(args.model)
-        data = training_data("digits", model.settings["loss"])
-        if data.train.x.shape[1] != model.sizes[0] or data.outputs != model.sizes[-1]:
-            raise UsageError(f"requests are digits, 64 inputs and 10 outputs; {args.model} is "
-                             f"{'-'.join(map(str, model.sizes))}")
-        return model.network, model.parameters, data
+def model(cfg: Config, batch_max: int, seed: int) -> tuple[Network, Parameters, Dataset]:
+    """A digits classifier that fits on chip, trained on the golden model, and its data."""
     data = training_data("digits", "cross-entropy")
     for hidden in HIDDEN:
         network = perceptron([data.train.x.shape[1], *hidden, data.outputs])
         try:
-            ServingPlan(cfg, network, args.batch_max)
+            ServingPlan(cfg, network, batch_max)
             break
         except PlanError as error:
             refusal = error
     else:
         raise refusal
     trainer = Trainer(cfg, network, batch=BATCH, samples=len(data.train.x))
-    trainer.set_parameters(initial(network, args.seed))
+    trainer.set_parameters(initial(network, seed))
     targets = data.train.targets(network.outputs)
     for epoch in range(EPOCHS):
-        trainer.run_epoch(epoch, data.train.x, targets, **RATES)
+        rows = np.random.default_rng([seed, epoch]).permutation(len(targets))
+        trainer.run_epoch(epoch, data.train.x[rows], targets[rows], **RATES)
     return network, trainer.parameters(), data
+
+
+def _model(args: argparse.Namespace, cfg: Config) -> tuple[Network, Parameters, Dataset]:
+    """The network to serve, its parameters, and data."""
+    if args.model == "digits":
+        return model(cfg, args.batch_max, args.seed)
+    old = read_model(args.model)
+    data = training_data("digits", old.settings["loss"])
+    if data.train.x.shape[1] != old.sizes[0] or data.outputs != old.sizes[-1]:
+        raise UsageError(f"requests are digits, {data.train.x.shape[1]} inputs and {data.outputs} "
+                         f"outputs; {args.model} is {'-'.join(map(str, old.sizes))}")
+    return old.network, old.parameters, data
+
+
+def requests(data: Dataset, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs of `count` requests, drawn from the test's, and their labels."""
+    rows = np.random.default_rng(seed).integers(len(data.test.x), size=count)
+    return data.test.x[rows], data.test.y[rows]
 
 
 def training_job(cfg: Config, network: Network, batch_max: int, data: Dataset,
@@ -118,9 +130,7 @@ def run_command(args: argparse.Namespace) -> int:
         check_available()
     cfg = load(args.config, args.overrides)
     network, parameters, data = _model(args, cfg)
-    rng = np.random.default_rng(args.seed)
-    rows = rng.integers(len(data.test.x), size=args.requests)
-    x, labels = data.test.x[rows], data.test.y[rows]
+    x, labels = requests(data, args.requests, args.seed)
     if args.backend == "golden":
         return _golden(args, cfg, network, parameters, x, labels)
     job = None if args.train == "none" else training_job(cfg, network, args.batch_max, data,

@@ -1,0 +1,77 @@
+"""Serving beside training over load, policy and batch size, on the RTL.
+
+``python -m scripts.colocation``: the digits network of `sw serve` on `edge`, Poisson arrivals, the
+same for every policy. Every run is compared with solo runs on the golden model. Writes
+colocation.csv and colocation.png into build/colocation and prints the table.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from hw.config import load
+from sw.commands import serve
+from sw.files import replacing
+from sw.runtime.backends import Timing
+from sw.runtime.colocation import Colocation, percentiles
+from sw.runtime.server import POLICIES, Scheduling
+from sw.serving_figures import sweep
+
+LOADS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
+BATCHES = (16, 4)
+FOLDER = Path(__file__).parents[1] / "build" / "colocation"
+COLUMNS = ("batch_max", "policy", "load", "service_off", "service", "service_ratio", "p99_off",
+           "p99", "p99_ratio", "steps_per_million_clocks", "share", "harvest", "match")
+
+
+def measure(colocation: Colocation, x, load: float, policy: str, seed: int) -> dict:
+    """One row of the table."""
+    clocks = colocation.arrivals("poisson", load, len(x), seed)
+    result = colocation.serve(x, clocks, Scheduling(
+        policy=policy, batch_timeout=round(colocation.batch_clocks)))
+    off, on = percentiles(result.off.latency)["p99"], percentiles(result.on.latency)["p99"]
+    return {
+        "batch_max": colocation.batch_max, "policy": policy, "load": load,
+        "service_off": result.off.service.mean(), "service": result.on.service.mean(),
+        "service_ratio": result.on.service.mean() / result.off.service.mean(),
+        "p99_off": off, "p99": on, "p99_ratio": on / off,
+        "steps_per_million_clocks": colocation.steps(1e6 * result.training_rate),
+        "share": result.load, "harvest": result.harvest, "match": result.match}
+
+
+def main() -> int:
+    """Run the sweep; not 0 if a run differs from the golden model."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.colocation",
+                                     description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="edge", help="preset (default edge)")
+    parser.add_argument("--requests", type=int, default=400, metavar="N",
+                        help="of each run (default 400)")
+    parser.add_argument("--loads", type=float, nargs="+", default=LOADS, metavar="L",
+                        help="fractions of what full batches reach")
+    parser.add_argument("--batch-max", type=int, nargs="+", default=BATCHES, metavar="N",
+                        help="most requests of a batch")
+    args = parser.parse_args()
+    cfg, rows = load(args.config), []
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    print(" ".join(f"{name:>9}"[:9] for name in COLUMNS))
+    for batch_max in args.batch_max:
+        network, parameters, data = serve.model(cfg, batch_max, 0)
+        colocation = Colocation(
+            cfg, network, parameters, batch_max=batch_max,
+            training=serve.training_job(cfg, network, batch_max, data, 0),
+            timing=Timing(latency=serve.LATENCY, bytes_per_cycle=cfg.beat_bytes))
+        x, _ = serve.requests(data, args.requests, 0)
+        for policy in POLICIES:
+            for value in args.loads:
+                rows.append(measure(colocation, x, value, policy, 0))
+                print(" ".join(f"{'-' if v is None else v:>9}" if isinstance(v, str | int | None)
+                               else f"{v:>9.4g}" for v in rows[-1].values()), flush=True)
+    with replacing(FOLDER / "colocation.csv") as file:
+        file.write(("\n".join([",".join(COLUMNS),
+                               *(",".join(map(str, r.values())) for r in rows)]) + "\n").encode())
+    sweep(FOLDER / "colocation.png", rows)
+    return 0 if all(r["match"] for r in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
