@@ -8,7 +8,8 @@
 //   C clock tag status latency service    a completion was taken from its ring
 //   B clock address              a write of inference was acknowledged
 //   E clock                      training's program has ended
-//   P clock operations           all requests are completed: training's OPERATIONS at that time
+//   P clock operations           all requests are completed: training's OPERATIONS at that time.
+//                                POLICY becomes priority then, so that training comes to its end
 //   F clock context              a program was stopped by an error
 //   X clock                      the NPU refused a doorbell
 //   T clock activity             `activity` changed (in the first `traced` clocks), in hex
@@ -67,7 +68,7 @@ module host #(
   input wire m_bready
 );
   localparam [13:0] CONTROL = 14'h0008, STATUS = 14'h000C, IRQ_STATUS = 14'h0010,
-    INFERENCE = 14'h1000, DOORBELL = 14'h2030, CONSUMED = 14'h2034, COMPLETED = 14'h2038,
+    INFERENCE = 14'h1000, POLICY = 14'h2000, DOORBELL = 14'h2030, CONSUMED = 14'h2034, COMPLETED = 14'h2038,
     REQUEST_IRQ_STATUS = 14'h2064, OPERATIONS = 14'h0158;
 
   localparam [4:0] CHOOSE = 0, WAIT = 1, CAUSE = 2, CLEAR = 3, COUNT = 4, TAKE = 5,
@@ -242,7 +243,7 @@ module host #(
         PROGRESS: begin
           $fwrite(log, "P %0d %0d\n", now, answer);
           served = 1;
-          state = CHOOSE;
+          write(POLICY, 0, CHOOSE);
         end
         IDLE: begin
           busy_training = answer[0];

@@ -133,7 +133,8 @@ class Colocation:
         quiet = replace(scheduling, policy="priority", spike_threshold=0)
         key = x.tobytes(), clocks.tobytes(), quiet
         with ThreadPoolExecutor(2) as pool:
-            off = key not in self._quiet and pool.submit(self._run, x, clocks, quiet, None)
+            off = key not in self._quiet and pool.submit(self._run, x, clocks, quiet, None,
+                                                        0 if self.training else trace)
             on = self.training and pool.submit(self._run, x, clocks, scheduling, self.training,
                                                trace)
             if off:
