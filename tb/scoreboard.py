@@ -67,11 +67,12 @@ def _stream(step: Step) -> Source:
 
 
 def _accesses(executed: list[Step]) -> set[tuple[bool, int, int]]:
-    """Whether it is a write, offset and bytes of every image that the instructions move."""
+    """Whether it is a write, offset and moved bytes of every image that the instructions move."""
     found = set()
     for walk in {id(s.walk): s.walk for s in executed if s.walk}.values():
         for a in walk.accesses:
-            found |= {(a.write, addr, a.image_bytes) for addr in np.unique(a.addr).tolist()}
+            moved = np.unique(np.stack([a.addr, a.moved]), axis=1)
+            found |= {(a.write, addr, count) for addr, count in moved.T.tolist()}
     return found
 
 
