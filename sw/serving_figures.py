@@ -6,6 +6,7 @@ import numpy as np
 
 from hw.regs import UNITS
 from sw.figures import BLUE, GREY, ORANGE, new_figure, save
+from sw.perfetto import intervals
 from sw.runtime.colocation import Comparison
 from sw.runtime.server import Served
 
@@ -52,6 +53,46 @@ def occupation(path: Path, served: Served) -> None:
         axes.grid(alpha=0.3)
     rows[0].legend(loc="upper right", ncols=2, fontsize="small")
     rows[-1].set_xlabel("clock")
+    save(figure, path)
+
+
+def timeline(path: Path, served: Served, around: int = 3000) -> None:
+    """Which context has each unit, clock by clock, around the launch of a batch.
+
+    Parameters
+    ----------
+    around : int
+        Clocks shown.
+    """
+    trace = served.log.trace
+    launches = np.unique(served.posted + served.latency - served.service)
+    if not len(trace):
+        return
+    # The first batch with training before and behind it that lies in the trace.
+    inside = launches[(launches > around) & (launches + around < trace[-1, 0])]
+    begin = int(inside[0] if len(inside) else launches[0]) - around // 3
+    end = begin + around
+    from matplotlib.patches import Patch
+
+    figure = new_figure(9, 3.4)
+    axes = figure.subplots()
+    labels = []
+    for row, (unit, _) in enumerate(UNITS):
+        for context, colour in ((1, BLUE), (0, ORANGE)):
+            bars = [(max(a, begin), min(b, end) - max(a, begin))
+                    for a, b in intervals(trace, 2 * row + context, end) if a < end and b > begin]
+            axes.broken_barh(bars, (3 * row + (0 if context else 1) - 0.45, 0.9), color=colour,
+                             linewidth=0)
+        labels.append(unit.lower())
+    for launch in launches[(launches >= begin) & (launches < end)]:
+        axes.axvline(launch, color=BLUE, linewidth=1, linestyle=":")
+    axes.set_yticks([3 * n + 0.5 for n in range(len(labels))], labels)
+    axes.invert_yaxis()
+    axes.set_xlim(begin, end)
+    axes.set_xlabel("clock (dotted: a batch is launched)")
+    axes.legend(handles=[Patch(color=BLUE, label="inference"),
+                         Patch(color=ORANGE, label="training")],
+                loc="upper right", bbox_to_anchor=(1, 1.16), ncols=2, frameon=False)
     save(figure, path)
 
 

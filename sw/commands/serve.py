@@ -149,9 +149,10 @@ def run_command(args: argparse.Namespace) -> int:
     write_trace(args.out / "trace.json", result.on)
     serving_figures.latencies(args.out / "latency.png", result)
     serving_figures.occupation(args.out / "occupation.png", result.on)
+    serving_figures.timeline(args.out / "timeline.png", result.on)
     print(table(report))
     print(f"{'files':26}{args.out}: report.json, trace.json (Perfetto), latency.png, "
-          "occupation.png")
+          "occupation.png, timeline.png")
     if not result.match:
         print("sw serve: the simulation differs from the golden model", file=sys.stderr)
     return 0 if result.match else 1
