@@ -1,8 +1,8 @@
 """Serving while training on the generated Verilog of `tiny`.
 
 ``python -m scripts.demo``: a digits classifier answers requests at 60 % of what full batches reach,
-alone, and while another copy of it trains, with priority and in turns. Every output and every trained
-weight is compared with solo runs on the golden model. Reports, traces and figures are left in
+alone, and while another copy of it trains, with priority and in turns. Every output and trained
+weight is compared with solo runs on the golden model. Reports, traces and figures are in
 build/demo.
 """
 
