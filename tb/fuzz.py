@@ -19,11 +19,14 @@ ADDRESSED = ("x", "w", "dy", "y", "dw")
 
 
 class Fuzz(Operands):
-    """Two random programs on one set of matrices, the first of them perhaps disturbed."""
+    """Two random programs on one set of matrices, the first of them perhaps disturbed.
 
-    def __init__(self, cfg: Config, seed: int):
-        program = Program(cfg, seed)
-        super().__init__(cfg, program.rng, program)
+    They are appended to `program`, by default a fresh one.
+    """
+
+    def __init__(self, cfg: Config, seed: int, program: Program | None = None):
+        program = program or Program(cfg, seed)
+        super().__init__(program.cfg, program.rng, program)
         self.programs = [self._program(), self._program()]
 
     # --- instructions ---------------------------------------------------------------------

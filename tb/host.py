@@ -57,7 +57,9 @@ async def _read(bus: AxiLite, job: dict) -> dict[str, int]:
     wanted = {name: _name(job, name) for name in CONTEXT} if not job["host"] else \
         {name: name for name in OFFSETS}
     names = {full: name for name, full in wanted.items()}
-    found = [r for r in REGISTERS if r.name in names and r.access != "wo"]
+    only = job["reads"] and {*job["reads"], "IRQ_STATUS"}
+    found = [r for r in REGISTERS if r.name in names and r.access != "wo"
+             and (only is None or names[r.name] in only)]
     offsets = [r.offset + 4 * i for r in found for i in range(r.words)]
     words = dict(zip(offsets, await bus.read_all(offsets), strict=True))
     return {names[r.name]: sum(words[r.offset + 4 * i] << 32 * i for i in range(r.words))
@@ -65,7 +67,7 @@ async def _read(bus: AxiLite, job: dict) -> dict[str, int]:
 
 
 async def _serve(dut, job: dict):
-    """Let the Verilog host do what the job says.
+    """Let the Verilog host do what the job says, to its end or the reset.
 
     Raises
     ------
@@ -77,7 +79,11 @@ async def _serve(dut, job: dict):
     await FallingEdge(dut.clk)
     dut.go.value = 1
     try:
-        await with_timeout(RisingEdge(dut.done), job["timeout_cycles"] * PERIOD, "ns")
+        if job["reset_after"] is not None:
+            await _clocks(dut, job["reset_after"])
+            await _reset(dut)
+        else:
+            await with_timeout(RisingEdge(dut.done), job["timeout_cycles"] * PERIOD, "ns")
     finally:
         await FallingEdge(dut.clk)
         dut.go.value = 0

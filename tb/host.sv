@@ -11,9 +11,11 @@
 //   P clock operations           all requests are completed: training's OPERATIONS at that time.
 //                                POLICY becomes priority then, so that training comes to its end
 //   F clock context              a program was stopped by an error
-//   X clock                      the NPU refused a doorbell
+//   X clock                      the NPU refused a doorbell; if it is not enabled any more, nothing
+//                                more is posted
 //   T clock activity             `activity` changed (in the first `traced` clocks), in hex
-//   U clock n0 .. n9             clocks since the last U, a bucket ago, with each bit of `activity`
+//   U clock n0 .. n9             clocks since the last U, a bucket ago (at the end: fewer), with each
+//                                bit of `activity`
 module host #(
   parameter ADDR = 40
 ) (
@@ -68,16 +70,18 @@ module host #(
   input wire m_bready
 );
   localparam [13:0] CONTROL = 14'h0008, STATUS = 14'h000C, IRQ_STATUS = 14'h0010,
-    INFERENCE = 14'h1000, POLICY = 14'h2000, DOORBELL = 14'h2030, CONSUMED = 14'h2034, COMPLETED = 14'h2038,
-    REQUEST_IRQ_STATUS = 14'h2064, OPERATIONS = 14'h0158;
+    INFERENCE = 14'h1000, POLICY = 14'h2000, REQUEST_CONTROL = 14'h2020, DOORBELL = 14'h2030,
+    CONSUMED = 14'h2034, COMPLETED = 14'h2038, SPACE = 14'h203C, REQUEST_IRQ_STATUS = 14'h2064,
+    OPERATIONS = 14'h0158;
 
   localparam [4:0] CHOOSE = 0, WAIT = 1, CAUSE = 2, CLEAR = 3, COUNT = 4, TAKE = 5,
     PEEK = 6, PEEKED = 7, TAKEN = 8, TRAINING = 9, TRAINING_CLEAR = 10, AGAIN = 11,
-    INFERRING = 12, INFERRING_CLEAR = 13, IDLE = 14, IDLE_TOO = 15, PROGRESS = 16, END = 17;
+    INFERRING = 12, INFERRING_CLEAR = 13, IDLE = 14, IDLE_TOO = 15, PROGRESS = 16, ACCEPTED = 17,
+    ENABLED = 18, END = 19;
 
   /* verilator lint_off BLKSEQ */
   reg [4:0] state, next;
-  reg started, refused, busy_training, served;
+  reg started, refused, closed, busy_training, served;
   reg have_write, have_request;
   reg [63:0] now, write_at, request_at;
   reg [31:0] write_offset, write_value, request_input, request_output, request_tag;
@@ -132,7 +136,7 @@ module host #(
 
     if (rst || !go) begin
       state = CHOOSE;
-      {started, refused, busy_training, served, have_write, have_request} = 0;
+      {started, refused, closed, busy_training, served, have_write, have_request} = 0;
       {now, posted, rung, consumed, completed, epoch, in_bucket} = 0;
       {acks_head, acks_tail, last_activity} = 0;
       for (i = 0; i < 10; i = i + 1) use_count[i] = 0;
@@ -162,7 +166,7 @@ module host #(
       last_activity = activity;
       for (i = 0; i < 10; i = i + 1) use_count[i] = use_count[i] + 32'(activity[i]);
       in_bucket = in_bucket + 1;
-      if (in_bucket == bucket) begin
+      if (bucket != 0 && (in_bucket == bucket || state == END)) begin
         $fwrite(log, "U %0d", now + 1);
         for (i = 0; i < 10; i = i + 1) begin
           $fwrite(log, " %0d", use_count[i]);
@@ -178,7 +182,7 @@ module host #(
           if (have_write && write_at <= now) begin
             write(write_offset[13:0], write_value, CHOOSE);
             next_write();
-          end else if (have_request && request_at <= now && !refused
+          end else if (have_request && request_at <= now && !closed
                        && posted - consumed != 32'd1 << ring_log2) begin
             poke <= 1;
             poke_address <= place(ring, posted);
@@ -189,7 +193,7 @@ module host #(
             rung = posted;
             write(DOORBELL, {16'd0, posted[15:0]}, CHOOSE);
           end else if (irq) read(REQUEST_IRQ_STATUS, CAUSE);
-          else if (!have_write && (!have_request || refused) && posted == consumed)
+          else if (!have_write && (!have_request || closed) && posted == consumed)
             if (served) read(STATUS, IDLE);
             else read(OPERATIONS, PROGRESS);
         WAIT:
@@ -204,7 +208,17 @@ module host #(
           end
           write(REQUEST_IRQ_STATUS, answer, CLEAR);
         end
-        CLEAR: read(COMPLETED, COUNT);
+        CLEAR: if (refused) read(SPACE, ACCEPTED); else read(COMPLETED, COUNT);
+        ACCEPTED: begin  // all that count were accepted
+          posted = consumed + (32'd1 << ring_log2) - answer;
+          rung = posted;
+          refused = 0;
+          read(REQUEST_CONTROL, ENABLED);
+        end
+        ENABLED: begin
+          closed = !answer[0];
+          read(COMPLETED, COUNT);
+        end
         COUNT: begin
           completed = consumed + {16'd0, answer[15:0] - consumed[15:0]};
           state = TAKE;

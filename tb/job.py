@@ -24,7 +24,8 @@ class Host:
     """What the host does during a job, at given clocks, in Verilog (tb/host.sv).
 
     The job ends when all of it has been done, all requests are completed and both contexts are
-    idle. Every interrupt is acknowledged at once.
+    idle. Every interrupt is acknowledged at once. Once a doorbell has been refused because requests
+    are no longer served, no more are posted.
 
     Parameters
     ----------
@@ -143,8 +144,10 @@ class Job:
         Write STOP this many clocks after START and wait until the NPU is idle, instead of
         waiting for the interrupt.
     reset_after : int, optional
-        Reset NPU and bus this many clocks after START, instead of waiting for the interrupt. The
-        memory keeps its contents.
+        Reset NPU and bus this many clocks after START (with a host: after its start), instead of
+        waiting for the interrupt. The memory keeps its contents.
+    reads : list of str, optional
+        Registers that the result has; all if not given.
     timeout_cycles : int
         Clocks after which the run is given up.
     """
@@ -163,6 +166,7 @@ class Job:
     write_errors: tuple[int, int] | None = None
     stop_after: int | None = None
     reset_after: int | None = None
+    reads: list[str] | None = None
     timeout_cycles: int = 1_000_000
 
     def ports(self) -> dict[str, int]:

@@ -270,6 +270,7 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
         described.append({"ports": ports, "registers": job.registers, "prefix": job.prefix,
                           "host": _host_ports(cfg, job.host),
                           "stop_after": job.stop_after, "reset_after": job.reset_after,
+                          "reads": job.reads,
                           "timeout_cycles": job.timeout_cycles})
     directory = build(cfg, source=source)
     (BUILD / "run").mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ import numpy as np
 from hw.config import Config
 from hw.control.commands import Source
 from hw.isa import INSTRUCTION_BYTES, Error, Opcode
-from hw.regs import REGISTERS
+from hw.regs import CONTEXT_REGISTERS
 from sw.golden.machine import COUNTERS, Machine
 from sw.golden.program import Step, steps
 from tb.job import Job, Result
@@ -17,13 +17,13 @@ from tb.runner import simulate
 BUSY, DONE, ERROR = 1, 2, 4
 IRQ_DONE, IRQ_ERROR = 1, 2
 #: Counters of clocks that add up to CYCLES_TOTAL.
-CLOCKS = tuple(r.name for r in REGISTERS if r.name.startswith("ARRAY_"))
+CLOCKS = tuple(r.name for r in CONTEXT_REGISTERS if r.name.startswith("ARRAY_"))
 #: Registers that a result depends on.
 SETTINGS = ("REGION_BASE_LO", "REGION_BASE_HI", "REGION_SIZE", "PROGRAM_ADDR", "SEED")
 #: Registers of SGD, which keep their values from job to job; 0 after a reset.
 RATES = ("LEARNING_RATE", "MOMENTUM", "WEIGHT_DECAY")
 #: Counters by phase that add up to the counter.
-PHASES = {total: tuple(r.name for r in REGISTERS if r.name.startswith(f"PHASE_{name}_"))
+PHASES = {total: tuple(r.name for r in CONTEXT_REGISTERS if r.name.startswith(f"PHASE_{name}_"))
           for total, name in (("CYCLES_TOTAL", "CYCLES"), ("ARRAY_BUSY", "BUSY"))}
 #: What a job without memory has from the last one with memory.
 INHERITED = ("base", "read_errors", "write_errors")

@@ -1,0 +1,96 @@
+"""Programs in both contexts at once: each leaves what its run alone leaves."""
+
+import numpy as np
+import pytest
+
+from hw.config import load
+from tb.colocation import HalfProgram, Pair, SharedProgram, over_bounds, step
+from tb.fuzz import Fuzz
+from tb.job import CHANNELS
+from tb.runner import simulate
+
+TINY = load("tiny")
+#: Clock in which training goes on under the exclusive policy.
+RELEASED = 4000
+
+
+def run(pairs, source=None):
+    """Simulate pairs of one configuration, assert that nothing is wrong; their results."""
+    results = simulate(pairs[0].cfg, [pair.job for pair in pairs], source)
+    problems = [f"pair {n}: {text}" for n, (pair, result) in
+                enumerate(zip(pairs, results, strict=True)) for text in pair.check(result)]
+    assert not problems, "\n".join(problems)
+    return results
+
+
+def memory(rng):
+    """Random behaviour of the memory."""
+    stall = float(rng.choice([0.0, 0.3, 0.8]))
+    if rng.random() < 0.5:
+        stall = {c: float(rng.choice([0.0, 0.3, 0.9])) for c in CHANNELS}
+    return {"latency": int(rng.choice([1, 5, 20, 60])), "stall": stall,
+            "bytes_per_cycle": int(rng.choice([0, 0, 3, 8])),
+            "outstanding": int(rng.choice([1, 2, 64])), "seed": int(rng.integers(2**32))}
+
+
+@pytest.mark.parametrize("policy", range(3), ids=["priority", "fair", "exclusive"])
+def test_random_programs(policy):
+    """Both contexts share all banks; any memory, burst length and number of credits."""
+    pairs = []
+    for seed in range(20):
+        rng = np.random.default_rng(1000 * policy + seed)
+        programs = []
+        for second in (False, True):
+            program = HalfProgram(TINY, 2 * (1000 * policy + seed) + second, second)
+            programs.append((program, Fuzz(TINY, seed, program).programs[0]))
+        writes = [(RELEASED, "POLICY", 0 if policy == 2 else policy)] if policy else []
+        registers = {"POLICY": policy, "MAX_BURST_BEATS": int(rng.choice([0, 1, 3, 16, 256])),
+                     "READ_CREDITS": int(rng.choice([0, 1, 7, 32, 65535])),
+                     "READ_CREDITS_IDLE": int(rng.choice([0, 32, 65535]))}
+        starts = tuple(int(c) for c in rng.integers(0, 400, 2))
+        pairs.append(Pair(TINY, programs, starts, writes, registers, memory(rng)))
+    results = run(pairs)
+    assert 0 in {r.registers["ERROR_CODE"] for r in results}
+    both = [r for r in results if all(r.registers[f"{p}OPERATIONS"] for p in ("", "INFERENCE_"))]
+    assert len(both) > 5
+    if policy == 0:
+        assert not [text for r in results for text in over_bounds(r)]
+    if policy == 2:
+        for result in results:
+            trace = result.log.trace
+            training = trace[:, 1] & 0b0001010101 != 0
+            late = np.flatnonzero(training & (trace[:, 0] < RELEASED) & (trace[:, 0] > 20))
+            reads = trace[late, 1] & 1 << 6  # read data may still come
+            assert (trace[late, 1] & 0b0100010101 == 0).all()
+            assert not reads.all() or len(late) == 0
+
+
+def equal_programs(p):
+    """A program that keeps all units busy."""
+    for _ in range(2):
+        step(p, 9, 8, 7)
+    return p, p.end()
+
+
+@pytest.mark.parametrize("policy", range(3), ids=["priority", "fair", "exclusive"])
+def test_in_lock_step(policy):
+    """The same program, started one or a few clocks apart, in neighbouring slots of all banks."""
+    banks = tuple(bank * TINY.bank_slots for bank in range(4))
+    pairs = []
+    for apart in range(-12, 13):
+        programs = [equal_programs(SharedProgram(TINY, 5, tuple(b + 4 * c for b in banks), 32 * c))
+                    for c in range(2)]
+        starts = max(-apart, 0), max(apart, 0)
+        writes = [(5000, "POLICY", 0 if policy == 2 else policy)] if policy else []
+        pairs.append(Pair(TINY, programs, starts, writes, {"POLICY": policy}, {"latency": 3}))
+    results = run(pairs)
+    for result in results:
+        registers = result.registers
+        assert registers["OPERATIONS"] == registers["INFERENCE_OPERATIONS"] > 0
+        if policy == 0:
+            assert not over_bounds(result)
+            assert registers["INFERENCE_CYCLES_TOTAL"] < registers["CYCLES_TOTAL"]
+    if policy == 0:
+        assert max(r.registers["ARRAY_TRAINING_HELD"] for r in results) > 0
+    if policy == 1:
+        assert max(r.registers["ARRAY_INFERENCE_HELD"] for r in results) > 0
