@@ -435,11 +435,14 @@ def test_abort_drains_the_bus(seed):
     rng = random.Random(seed)
     commands = random_commands(rng, cfg, 100)
     images = [random_image(rng, cfg, c) for c in commands]
-    at = rng.randrange(40, 200)
-    out = run(cfg, commands, images, stall=rng.choice([0, 0.3, 0.7]), seed=seed, abort_at=at,
-              block_at=at - rng.randrange(50), latency=rng.choice([1, 30]), clocks=at + 400)
+    block_at = rng.randrange(40, 150)
+    settings = {"stall": rng.choice([0, 0.3, 0.7]), "seed": seed, "block_at": block_at,
+                "latency": rng.choice([1, 30])}
+    busy = run(cfg, commands, images, **settings, clocks=block_at + 50).unanswered
+    at = rng.choice([k for k in range(block_at, block_at + 50) if busy[k - 1] > 0])
+    out = run(cfg, commands, images, **settings, abort_at=at, clocks=at + 400)
     assert [bool(x) for x in out.idle_clocks] == [n == 0 for n in out.unanswered]
-    assert out.unanswered[at - 1] > 0, "the moment is chosen badly: nothing was under way"
+    assert out.unanswered[at - 1] > 0
     after = out.unanswered[at:]
     assert all(a >= b for a, b in pairwise(after)), "a burst was raised"
     assert after[-1] == 0
