@@ -39,8 +39,9 @@ def load_command(cfg: Config) -> data.StructLayout:
     """Read one tile image (or instruction, or descriptor) from DRAM.
 
     Only the beats that hold the exponents and the first `rows` rows are read. Rows at or beyond
-    `rows` and columns at or beyond `cols` are written as zero, whatever DRAM holds. A gather (SPAD
-    only) writes row r of the image, r < `rows`, to row `row` of slot `slot` + r, and nothing else.
+    `rows` and columns at or beyond `cols` are written as zero, whatever DRAM holds. A gather writes
+    row r of the image, r < `rows`, to row `row` of slot `slot` + r, and nothing else; to ACC it has
+    one row.
     """
     return data.StructLayout({
         "source": Source,
@@ -119,6 +120,7 @@ def vector_command(cfg: Config) -> data.StructLayout:
         "last": 1,                   # last tile of a reduction
         "a": slot,                   # X
         "b": slot,                   # W
+        "b_row": cfg.row_bits,       # its row, of functions of which W is one row
         "c": slot,                   # dY (SGD)
         "t0": slot,                  # state of functions that reduce
         "t1": slot,                  # more of it: SOFTMAX, MSE

@@ -148,7 +148,9 @@ class Decoder(wiring.Component):
         f = Function
         none = function_in(f.NONE)
         sgd = function_in(f.SGD)
+        e_size_log2 = i.e_window.h_log2 + i.e_window.w_log2
         slots_log2 = i.y_window.h_log2 + i.y_window.w_log2
+        kept_bias = gemm & function_in(*BROADCAST) & i.w_keep.any()
         operand = (gemm & function_in(*BROADCAST)) | (grad & function_in(f.RELU_GRAD))
         step = cfg.beat_bytes - 1
         unused = [i[name] for name in FIELDS if name.startswith("unused")]
@@ -186,7 +188,8 @@ class Decoder(wiring.Component):
             (i.y_accumulate & i.y_bfp) | (i.dw_accumulate & i.dw_bfp),
             grad & (i.x_row | i.y_row | (i.y_off & i.dw_off)),
             missing,
-            operand & (i.e_window.h_log2 + i.e_window.w_log2 > 2),
+            operand & (e_size_log2 > 2),
+            kept_bias & (self.count_n > (C(cfg.tile) << e_size_log2[:2])),
             gemm & ~(none | function_in(f.RELU, *BROADCAST)),
             grad & ~(none | (function_in(f.RELU_GRAD) & ~i.y_off)),
             convert & ~none,

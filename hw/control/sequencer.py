@@ -192,7 +192,9 @@ class Sequencer(wiring.Component):
                     | (i.function == Function.BIAS_RELU.value)),
             relu_grad.eq(i.function == Function.RELU_GRAD.value),
             has_epilogue.eq((i.function != Function.NONE.value) & ~is_dw),
-            operand.start.eq(self.start), operand.window.eq(i.e_window),
+            operand.start.eq(self.start), operand.forget.eq(self.forget),
+            operand.window.eq(i.e_window), operand.keep.eq(Mux(bias, i.w_keep, 0)),
+            operand.cols.eq(size["count_n"]),
             operand.row.eq(Mux(bias, 0, walker.row)), operand.col.eq(walker.col),
             operand.load_issued.eq(self.load_issued), operand.load_done.eq(self.load_done),
             operand.vector_issued.eq(self.vector_issued),
@@ -277,7 +279,8 @@ class Sequencer(wiring.Component):
                     load.store_read.eq(stores_before.number),
                 ]
                 with m.If(bias):
-                    m.d.comb += load.cmd.rows.eq(1)
+                    m.d.comb += [load.cmd.rows.eq(1), load.cmd.row.eq(operand.slot_row),
+                                 load.cmd.gather.eq(i.w_keep.any())]
                 with m.If(~Mux(bias, i.dy_independent, i.x_independent)):
                     m.d.comb += load.store_done.eq(stores_before.number)
             with m.Case(Purpose.RESULT):
@@ -311,6 +314,7 @@ class Sequencer(wiring.Component):
             execute.vector_done.eq(vectors_before.number),
             vector.cmd.source.eq(Source.ARRAY), vector.cmd.function.eq(i.function),
             vector.cmd.a.eq(acc_slot), vector.cmd.b.eq(operand.slot),
+            vector.cmd.b_row.eq(operand.slot_row),
             vector.cmd.rows.eq(walker.rows), vector.cmd.cols.eq(walker.cols),
             vector.exec_done.eq(self.exec_issued), vector.store_read.eq(self.store_read),
             vector.load_done.eq(Mux(operand.hit, operand.wait_load, self.load_done)),

@@ -179,7 +179,8 @@ class TileRows(wiring.Component):
             m.d.sync += [self.l_w_slot.eq(first_slot), self.l_w_row.eq(first_row),
                          second_last.eq(first_last), second_source.eq(first_source)]
         with m.Elif(take_word):
-            m.d.sync += [self.l_w_slot.eq(current.slot), self.l_w_row.eq(row),
+            m.d.sync += [self.l_w_slot.eq(current.slot),
+                         self.l_w_row.eq(Mux(current.gather, current.row, row)),
                          second_last.eq(last_row), second_source.eq(current.source)]
         with m.If(second_free):
             m.d.sync += self.l_w_valid.eq(put_mant | take_word)

@@ -92,6 +92,7 @@ class RowFetch(wiring.Component):
         to_slot = Signal(cfg.acc_slot_bits)
         x_slot = Signal(cfg.acc_slot_bits)
         y_slot = Signal(cfg.acc_slot_bits)
+        y_row = Signal(cfg.row_bits)  # FIRST
         uniform = Signal(32)
         columns = Signal(cfg.count_bits)
         h = Signal(cfg.count_bits)
@@ -121,7 +122,7 @@ class RowFetch(wiring.Component):
             m.d.sync += rows_before.eq(last_row + 1)
         with m.If(load):
             m.d.sync += [active.eq(1), sweep.eq(word), source.eq(job.source),
-                         columns.eq(job.cols), h.eq(half)]
+                         columns.eq(job.cols), h.eq(half), y_row.eq(job.b_row)]
             m.d.sync += [slot.eq(self._slot(m, job, choice, name)) for slot, choice, name in (
                 (to_slot, word.to, "to"), (x_slot, word.x, "x"), (y_slot, word.y, "y"))]
             m.d.sync += uniform.eq(self._number(m, job, word.number))
@@ -140,13 +141,13 @@ class RowFetch(wiring.Component):
         m.d.sync += unwritten.eq(unwritten + read_x - self.written)
         m.d.comb += clear.eq(~sweep.follows | (unwritten <= row)
                              | (unwritten + Mux(below, h, 0) < rows_before))
-        read_y = ~y_read & ((sweep.second == Second.ROW) | below
-                            | (sweep.second == Second.FIRST) & (row == 0))
+        first = sweep.second == Second.FIRST
+        read_y = ~y_read & ((sweep.second == Second.ROW) | below | first & (row == 0))
         m.d.comb += [
             self.asks.eq(active & clear & (unwritten != self.depth)),
             self.v_r_valid.eq(self.asks & self.free & (read_y | self.grant)),
             self.v_r_slot.eq(Mux(read_y, y_slot, x_slot)),
-            self.v_r_row.eq(row + Mux(read_y & below, h, 0)),
+            self.v_r_row.eq(Mux(read_y & first, y_row, row + Mux(read_y & below, h, 0))),
             accepted.eq(self.v_r_valid & self.v_r_ready), read_x.eq(accepted & ~read_y),
             self.takes.eq(read_x),
             self.busy.eq(job_valid | active | (unwritten != 0)),

@@ -43,7 +43,7 @@ class Second(enum.Enum, shape=unsigned(3)):
 
     NONE = 0  #: There is none.
     ROW = 1  #: The same row of tile `y`.
-    FIRST = 2  #: Row 0 of tile `y`.
+    FIRST = 2  #: One row of tile `y` for all: row `b_row` of the command.
     BELOW = 3  #: Row r + h of tile `y`: the sweep is repeated for h = W/2 .. 1, for rows r < h.
     RIGHT = 4  #: Column c + h of x: the same over the columns.
 

@@ -18,7 +18,7 @@ from hw.isa import (
     XSource,
     YTarget,
 )
-from sw.golden.sets import LOSSES, REDUCING, TWO_OPERANDS, sets
+from sw.golden.sets import LOSSES, ONE_ROW, REDUCING, TWO_OPERANDS, sets
 
 LAYER_OPS = (Opcode.GEMM, Opcode.GRAD, Opcode.CONVERT, Opcode.VECTOR)
 _OPCODES = {o.value for o in Opcode}
@@ -128,6 +128,9 @@ def _on_chip_legal(cfg: Config, fields: dict, context: Context) -> bool:
         return 1 << window["h_log2"] >= -(-fields[rows] // cfg.tile) \
             and 1 << window["w_log2"] >= -(-fields[cols] // cfg.tile)
 
+    def keeps_bias():
+        return fields["w_keep"] and Function(fields["function"]) in ONE_ROW
+
     source, target = fields["x_source"], fields["y_target"]
     if source not in {s.value for s in XSource} or target not in {t.value for t in YTarget}:
         return False
@@ -136,7 +139,8 @@ def _on_chip_legal(cfg: Config, fields: dict, context: Context) -> bool:
         or (source == XSource.REQUEST.value and not context.inference)
         or (target == YTarget.CHIP.value and not (fields["y_bfp"] and holds("dw_window", "m", "n")))
         or (target == YTarget.ACC.value and (fields["y_bfp"] or not holds("y_window", "m", "n")))
-        or (target and fields["y_accumulate"]))
+        or (target and fields["y_accumulate"])
+        or (keeps_bias() and fields["n"] > cfg.tile * cfg.tile * _size(fields["e_window"])))
 
 
 def _vector_legal(fields: dict) -> bool:

@@ -1,11 +1,12 @@
-"""Tiles of W that stay in the scratchpad from instruction to instruction.
+"""Tiles of W and of biases that stay on chip from instruction to instruction.
 
 Written from docs/serving.md, "On-chip operands". Their values are not kept: a number stands for one
-matrix, which does not change while tiles of it are there.
+matrix, with one bias, which do not change while tiles of them are there.
 """
 
 import numpy as np
 
+from hw.isa import Kind
 from sw.golden.accesses import Trace
 
 #: Scratchpad windows of GEMM and GRAD.
@@ -13,14 +14,20 @@ WINDOWS = ("x", "w", "dy", "dy2")
 
 
 class Kept:
-    """Tags of the scratchpad slots that hold kept tiles: slot -> (w_keep, row, column)."""
+    """What is kept.
+
+    Tags of the scratchpad slots that hold kept tiles: slot -> (w_keep, row, column); the `w_keep`
+    of biases that are in the accumulator.
+    """
 
     def __init__(self):
         self._tags: dict[int, tuple[int, int, int]] = {}
+        self._biases: set[int] = set()
 
     def forget(self):
         """Drop all of them."""
         self._tags.clear()
+        self._biases.clear()
 
     def follow(self, fields: dict, walk: Trace) -> Trace:
         """Let the instruction `fields` be executed.
@@ -33,6 +40,10 @@ class Kept:
             return walk
         found = walk
         for a in walk.accesses:
+            if number and a.kind is Kind.BIAS:
+                if number in self._biases:
+                    found = found.without(a, list(range(len(a.when))))
+                self._biases.add(number)
             if a.write or a.window not in WINDOWS:
                 continue
             slots = (fields[f"{a.window}_window"]["base"] + a.slot.astype(np.int64)).tolist()

@@ -3,7 +3,7 @@
 Written from docs/architecture.md, "Sequencer" and "Vector sequencer". Residency is a function of
 program order alone, so a window is solved at once: sorted by slot, an access misses when it
 differs from the one before. Tiles that are kept from earlier instructions are left to
-`sw.golden.kept`.
+`sw.golden.kept`; of `w_keep` only counts here whether it is 0.
 """
 
 from functools import lru_cache
@@ -28,7 +28,7 @@ from sw.golden.nest import walk
 
 #: Fields that change no operation and no access but by the addresses.
 _PLACE = {name for name in FIELDS if name.endswith(("_addr", "_reg", "_row0", "_col0"))} | {
-    "salt", "scalar", "phase", "overlap", "stochastic", "config_hash", "w_keep", "run_m"}
+    "salt", "scalar", "phase", "overlap", "stochastic", "config_hash", "run_m"}
 
 
 def slots(window: dict[str, int], i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -131,10 +131,15 @@ class _Tracer(Recorder):
         tile = i.astype(np.int64) << 32 | j
         miss = np.ones(len(tile), bool)
         miss[1:] = tile[1:] != tile[:-1]
-        ring = self.fields["e_window"]["h_log2"] + self.fields["e_window"]["w_log2"]
-        slot = (np.arange(miss.sum()) & (1 << ring) - 1).astype(np.uint16)
-        self.note(operand, kind, False, bfp, rows, when[miss] + LOAD_E, i[miss], j[miss], slot,
-                  "e")
+        if self.fields["w_keep"]:  # a bias: its tiles stay, T to a slot
+            miss = np.zeros(len(tile), bool)
+            miss[np.unique(tile, return_index=True)[1]] = True
+            slot = j[miss] // self.cfg.tile
+        else:
+            ring = self.fields["e_window"]["h_log2"] + self.fields["e_window"]["w_log2"]
+            slot = np.arange(miss.sum()) & (1 << ring) - 1
+        self.note(operand, kind, False, bfp, rows, when[miss] + LOAD_E, i[miss], j[miss],
+                  slot.astype(np.uint16), "e")
 
 
 def trace(cfg: Config, fields: dict) -> Trace:
@@ -147,7 +152,8 @@ def trace(cfg: Config, fields: dict) -> Trace:
         Fields by name, windows as dictionaries; fields that are not given count as 0.
     """
     key = tuple((name, tuple(value.items()) if isinstance(value, dict) else value)
-                for name, value in fields.items() if name not in _PLACE)
+                for name, value in fields.items() if name not in _PLACE | {"w_keep"})
+    key += (("w_keep", int(fields.get("w_keep", 0) > 0)),)
     return _trace(cfg, key).at(fields)
 
 

@@ -18,12 +18,17 @@ SHAPES = {"x": "mk", "w": "kn", "dy": "mn"}
 class Chip:
     """What stays on chip from instruction to instruction, by slot.
 
-    Tags (w_keep, row, column) of kept tiles; rows (exponent byte, T mantissas) of BFP tiles by
+    Tags (w_keep, row, column) of kept tiles; numbers of kept biases; rows (exponent byte, T mantissas) of BFP tiles by
     (slot, row); rows of T numbers of FP32 tiles.
     """
 
     def __init__(self):
-        self.kept, self.spad, self.acc = {}, {}, {}
+        self.kept, self.spad, self.acc, self.biases = {}, {}, {}, set()
+
+    def forget(self):
+        """What is kept."""
+        self.kept.clear()
+        self.biases.clear()
 
 
 class ArrayInstruction(Memory):
@@ -42,7 +47,7 @@ class ArrayInstruction(Memory):
         """Execute it."""
         f = self.f
         self.tags = {w: {} for w in ("x", "w", "dy", "dy2", "y", "dw")}
-        self.last_operand = None
+        self.last_operand, self.bias_tiles = None, set()
         opcode, order = Opcode(f["opcode"]), Order(f["order"])
         bm, bn, bk = (self.blocks(d) for d in "mnk")
         if opcode is Opcode.GEMM:
@@ -74,6 +79,8 @@ class ArrayInstruction(Memory):
             elif what == "dw" and not f["dw_off"]:
                 self.operation(("x", m, k), ("dy", m, n), False, "dw", Kind.DW, k, n, m,
                                self.size["m"])
+        if f["w_keep"] and Function(f["function"]) in (Function.BIAS, Function.BIAS_RELU):
+            self.chip.biases.add(f["w_keep"])
         return self
 
     def slot(self, name, i, j):
@@ -191,7 +198,12 @@ class ArrayInstruction(Memory):
             operand = ("x", Kind.X, i, j, valid, True)
         if operand:
             name, kind, y, x, limits, bfp = operand
-            if self.last_operand != (y, x):
+            if kind is Kind.BIAS and self.f["w_keep"]:
+                there = self.f["w_keep"] in self.chip.biases or x in self.bias_tiles
+                self.bias_tiles.add(x)
+            else:
+                there = self.last_operand == (y, x)
+            if not there:
                 self.touch(False, kind, name, y, x, bfp, limits[0])
             self.last_operand = (y, x)
             w = self.values(name, y, x, limits, bfp)

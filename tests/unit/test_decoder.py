@@ -92,6 +92,9 @@ def on_chip(cfg, rng, fields):
     if rng.random() < 0.8:
         fields |= {"y_bfp": int(fields["y_target"] == 1), "y_accumulate": 0}
         fields |= dict.fromkeys(("w_window", "e_window"), dict.fromkeys(dict(WINDOW), 0))
+    if rng.random() < 0.3:  # a bias that just fits, or does not
+        fields |= {"n": rng.randrange(1, 5 * cfg.tile ** 2)}
+        fields["e_window"] |= {"h_log2": rng.randrange(2), "w_log2": rng.randrange(2)}
     for name in ("x_window", "y_window", "dw_window"):
         fields[name] |= {"base": rng.choice([0, 1, 4]), "h_log2": rng.choice([0, 1, 1, 1, 2]),
                          "w_log2": rng.choice([0, 1, 1, 1, 2])}
@@ -171,6 +174,7 @@ FROM_CHIP, REQUEST = ({"x_source": s.value} for s in (XSource.CHIP, XSource.REQU
 GRAD = {"opcode": Opcode.GRAD.value, "order": Order.INTERLEAVED.value,
         "dy_window": {"base": 18}, "dy2_window": {"base": 19}, "dw_window": {"base": 13}}
 VECTOR = {"opcode": Opcode.VECTOR.value, "function": Function.ADD.value}
+BIAS = {"function": Function.BIAS.value}
 NONE, FIELD, WINDOW_ = Error.NONE, Error.BAD_FIELD, Error.BAD_WINDOW
 
 
@@ -213,11 +217,19 @@ RULES = [
     (GRAD, (8, 19), (4, 13), 0, NONE), (GRAD, (8, 18), (4, 13), 0, WINDOW_),
     (GRAD, (8, 19), (4, 12), 0, WINDOW_), (GRAD | {"dw_off": 1}, (8, 19), (4, 12), 0, NONE),
     (GRAD | {"order": 0}, (8, 18), (4, 13), 0, NONE),
-    ({"function": Function.BIAS.value, "e_window": {"base": 3}}, (0, 31), (3, 15), 0, NONE),
-    ({"function": Function.BIAS.value, "e_window": {"base": 3}}, (0, 31), (4, 15), 0, WINDOW_),
+    (BIAS | {"e_window": {"base": 3}}, (0, 31), (3, 15), 0, NONE),
+    (BIAS | {"e_window": {"base": 3}}, (0, 31), (4, 15), 0, WINDOW_),
     ({"function": Function.RELU.value, "e_window": {"base": 3}}, (0, 31), (4, 15), 0, NONE),
     (VECTOR, (31, 31), (4, 11), 0, NONE), (VECTOR, (0, 31), (4, 10), 0, WINDOW_),
     ({"opcode": Opcode.END.value}, (31, 31), (15, 15), 0, NONE),
+    # A bias that is kept needs a row for each of its tiles, here 4 to a slot.
+    *((BIAS | {"w_keep": keep, "n": n, "e_window": {"h_log2": high, "w_log2": wide}}, *WHOLE, 0,
+       FIELD if keep and n > 16 << high + wide else NONE)
+      for keep in (0, 1, 15) for high, wide in ((0, 0), (1, 0), (0, 1), (1, 1))
+      for n in (16, 17, 32, 33, 64, 65)),
+    (BIAS | {"w_keep": 1, "n": 65, "e_window": {"h_log2": 1, "w_log2": 2}}, *WHOLE, 0, FIELD),
+    ({"function": Function.RELU.value, "w_keep": 1, "n": 65}, *WHOLE, 0, NONE),
+    ({"w_keep": 1, "n": 65}, *WHOLE, 0, NONE),
     # A window that does not exist is BAD_FIELD, wherever the context may be.
     (CHIP | window("dw_window", base=57), (0, 70), (0, 15), 0, FIELD),
     (window("y_window", base=9), (0, 31), (4, 40), 0, FIELD),

@@ -124,14 +124,15 @@ def random_commands(rng, cfg, count, dests=(SPAD, SPAD, ACC, ACC, ACC, PROGRAM, 
     for _ in range(count):
         dest = rng.choice(dests)
         full = rng.random() < 0.3
-        gather = dest == SPAD and rng.randrange(2)
+        gather = dest in (SPAD, ACC) and rng.randrange(2)
         commands.append({
             "source": rng.choice(list(Source)), "dest": dest, "kind": rng.choice(list(Kind)),
             "fp32": rng.randrange(2) if dest == ACC else 0, "row_exp": rng.randrange(2),
             "gather": gather, "row": rng.randrange(cfg.tile),
             "slot": rng.randrange(cfg.acc_slots if dest == ACC
                                   else cfg.spad_slots - gather * (cfg.tile - 1)),
-            "rows": cfg.tile if full else rng.randint(1, cfg.tile),
+            "rows": 1 if gather and dest == ACC else
+                    cfg.tile if full else rng.randint(1, cfg.tile),
             "cols": cfg.tile if full else rng.randint(1, cfg.tile),
             # often close below a 4 KiB boundary
             "addr": rng.randrange(1 << 10) * 4096

@@ -4,10 +4,10 @@ import random
 
 import pytest
 from sequencer_bench import CFG, FORGET, Bench
-from test_sequencer import GEMM_FUNCTIONS, check, fields
+from test_sequencer import BIASED, GEMM_FUNCTIONS, check, fields
 
 from hw.control.sequencer import Sequencer
-from hw.isa import Function, Opcode, XSource, YTarget
+from hw.isa import Function, Kind, Opcode, XSource, YTarget
 from sw.compiler.assembler import window
 
 CHIP = {"y_target": YTarget.CHIP.value, "y_bfp": 1}
@@ -16,10 +16,13 @@ FROM_CHIP, REQUEST = ({"x_source": s.value} for s in (XSource.CHIP, XSource.REQU
 
 
 def product(shape, seed, **extra):
-    """GEMM with windows that hold all of X, Y and W: 0, 32 (dw_window), 64, accumulator 16."""
+    """GEMM with windows that hold all of X, Y and W: 0, 32 (dw_window), 64, accumulator 16.
+
+    The bias, if kept, has slots 48 .. 49, room for four tiles.
+    """
     return fields(Opcode.GEMM, shape, seed, **{
         "y_accumulate": 0, "x_window": window(0, 2, 2), "dw_window": window(32, 2, 2),
-        "w_window": window(64, 2, 2), "y_window": window(16, 2, 2), **extra})
+        "w_window": window(64, 2, 2), "y_window": window(16, 2, 2), "e_window": window(48, 1, 0), **extra})
 
 
 @pytest.mark.parametrize("buffer", [0, 1])
@@ -30,12 +33,19 @@ def test_a_chain_of_layers(function, buffer):
     back = {"x_window": window(32, 2, 2), "dw_window": window(96, 2, 2), **FROM_CHIP}
     layers = [product((2, 3, 2), 1, **REQUEST, **CHIP, **f, w_keep=1),
               product((2, 2, 3), 2, **CHIP, **f, w_keep=2,
-                      **back | {"w_window": window(128, 2, 2)}),
+                      **back | {"w_window": window(128, 2, 2), "e_window": window(50, 0, 1)}),
               product((2, 3, 2), 3, **ACC, **f, w_keep=3, **FROM_CHIP | {
-                  "x_window": window(96, 2, 2), "w_window": window(160, 2, 2)})]
+                  "x_window": window(96, 2, 2), "w_window": window(160, 2, 2),
+                  "e_window": window(52, 0, 1)})]
     bench = check([*layers, *layers], 1 + buffer)
     loads = [sum(c["kind"].value == 2 for c in log["load"]) for log in bench.logs]
     assert loads == [6, 6, 6, 0, 0, 0]  # W is kept
+    biases = [[(c["slot"], c["row"]) for c in log["load"] if c["kind"] == Kind.BIAS]
+              for log in bench.logs]
+    if function in BIASED:  # and so is the bias
+        assert biases[:3] == [[(48, 0), (48, 1), (49, 0)], [(50, 0), (50, 1)],
+                              [(52, 0), (52, 1), (53, 0)]]
+        assert biases[3:] == [[], [], []]
     assert not any(c["dest"].value == 0 and c["kind"].value != 2
                    for log in bench.logs for c in log["load"])
 
@@ -58,6 +68,22 @@ def test_kept_tiles_and_others(depth):
     assert loads[13] == 4
     assert 0 < loads[15] < loads[14] == 9
     assert loads[17] == 4
+
+
+@pytest.mark.parametrize("blocks", [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (1, 2), (2, 2)])
+def test_a_bias_is_loaded_once(blocks):
+    """In every order of results; by its number only, until FORGET; a ring loads it as ever."""
+    f = {"function": Function.BIAS.value, "bm": blocks[0], "bn": blocks[1]}
+    kept, other, ring = (product((3, 2 if keep == 2 else 3, 2), keep, **f, w_keep=keep)
+                         for keep in (1, 2, 0))
+    relu = product((2, 3, 1), 3, w_keep=3, function=Function.RELU.value)
+    now = relu | {"function": Function.BIAS_RELU.value}  # its W is there, its bias is not
+    programs = [kept, kept, ring, kept, other, relu, now, other, kept, FORGET, other, kept, now,
+                FORGET, kept | {"w_keep": 15}, kept]
+    bench = check(programs, 5, depth=8)
+    loads = [sum(c["kind"] == Kind.BIAS for c in log["load"]) for log in bench.logs]
+    assert loads.pop(2) >= 3
+    assert loads == [3, 0, 0, 2, 0, 3, 0, 0, 2, 3, 3, 3, 3]
 
 
 @pytest.mark.parametrize(("depth", "pace"), [(1, 0.2), (16, 0.3), (2, 0.9)])

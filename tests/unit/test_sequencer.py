@@ -36,7 +36,7 @@ class Reference:
 
     def __init__(self):
         self.issued = {"load": 0, "exec": 0, "vector": 0, "store": 0}
-        self.spad, self.acc = {}, {}
+        self.spad, self.acc, self.biases, self.loaded = {}, {}, set(), 0
 
     def instruction(self, f):
         self.f = f
@@ -49,14 +49,18 @@ class Reference:
         w = f["e_window"]
         self.ring = [self.vectors] * (1 << w["h_log2"] + w["w_log2"])
         self.following, self.operand, self.previous = 0, None, None
+        self.bias_tiles = set()
         for op in self.operations():
             self.operation(*op)
+        if f.get("w_keep") and Function(f["function"]) in BIASED:
+            self.biases.add(f["w_keep"])
         return self.log
 
     def forget(self):
         """Kept tiles; the others are forgotten before each instruction."""
         for entry in self.spad.values():
             entry.tile = None
+        self.biases.clear()
 
     # --- loops: (is it dW, m, n, k) -------------------------------------------------------------
     def nest(self, names, done=None):
@@ -102,7 +106,7 @@ class Reference:
         if queue != "exec":
             fields["source"] = Source.ARRAY.value
         if queue == "load":
-            fields |= {"gather": 0, "row": 0}
+            fields = {"gather": 0, "row": 0, **fields}
         if queue == "store":
             fields = {"spad": 0, "scatter": 0, "row": 0, **fields}
         self.log[queue].append(fields)
@@ -213,8 +217,19 @@ class Reference:
         f = self.f
         function = Function(f["function"])
         waits = {"exec_done": self.issued["exec"]}
-        fields = {"function": function.value, "a": where, "rows": rows, "cols": cols}
-        if function is not Function.RELU:
+        fields = {"function": function.value, "a": where, "rows": rows, "cols": cols, "b_row": 0}
+        if function in BIASED and f.get("w_keep"):
+            place = {"slot": f["e_window"]["base"] + j // T, "row": j % T}
+            if f["w_keep"] not in self.biases and j not in self.bias_tiles:
+                self.bias_tiles.add(j)
+                self.loaded = self.give(
+                    "load", dest=Destination.ACC.value, fp32=1, row_exp=0, gather=1, **place,
+                    kind=Kind.BIAS.value, rows=1, cols=cols, addr=self.address("dy", 0, j, True),
+                    vector_done=self.vectors, store_read=self.stores,
+                    store_done=self.after_stores("dy"))
+            fields |= {"b": place["slot"], "b_row": place["row"]}
+            waits["load_done"] = self.loaded
+        elif function is not Function.RELU:
             bias = function in BIASED
             tile = (0, j) if bias else (i, j)
             name = "dy" if bias else "x"

@@ -139,11 +139,11 @@ class Bench:
         self.free += 1
         return self.free - 1
 
-    def place(self, matrix, i, j):
-        """Tile (i, j) of a matrix in a slot of its own, stale data around it."""
+    def place(self, matrix, i, j, row=0):
+        """Tile (i, j) of a matrix in a slot of its own, from `row` on, stale data around it."""
         size, slot = self.cfg.tile, self.slot()
         part = matrix[i * size:(i + 1) * size, j * size:(j + 1) * size]
-        self.memory[slot, :part.shape[0], :part.shape[1]] = part
+        self.memory[slot, row:row + part.shape[0], :part.shape[1]] = part
         return slot
 
     def instruction(self, function, rows, cols, kind="plain", scalar=0x3E000000, context=0):
@@ -158,11 +158,12 @@ class Bench:
 
         def command(m, n, turn, first, last):
             valid = min(size, rows - m * size), min(size, cols - n * size)
-            slots = {"a": self.place(x, m, n), "b": 0, "c": 0} | state
+            slots = {"a": self.place(x, m, n), "b": 0, "c": 0, "b_row": 0} | state
             if function in TWO_OPERANDS:
                 slots["b"] = self.place(w, m, n)
                 if function in (F.BIAS, F.BIAS_RELU):
-                    slots["b"] = self.place(w[:1], 0, n)
+                    slots["b_row"] = self.random.randrange(size)
+                    slots["b"] = self.place(w[:1], 0, n, slots["b_row"])
             if function is F.SGD:
                 slots["c"] = self.place(c, m, n)
             if function is F.COLUMN_SUM:  # such tiles are loaded, with zeros
