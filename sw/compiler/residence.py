@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 from hw.config import Config, ConfigError
+from hw.control.epilogue import SLOTS
 from sw.compiler.assembler import window
 from sw.compiler.planner import PlanError
 from sw.compiler.reuse import power_ceil, power_floor
 from sw.compiler.share import Share
 from sw.compiler.slots import LEAST
 
-#: Accumulator slots of the biases, and most of those of results on their way to the next layer.
-BIASES, PASSING = 4, 16
+#: Most accumulator slots of results on their way to the next layer.
+PASSING = 16
 
 
 def _banks(cfg: Config, slots: range) -> set[int]:
@@ -72,7 +73,7 @@ class Residence:
 
     A pair of inputs' windows is for two batches: the one that runs and the one that forms. The
     outputs have accumulator slots of their own, so that the next batch may run while they are
-    scattered; results of the other layers share theirs.
+    scattered, and so have the biases, which stay there; results of the other layers share theirs.
 
     Parameters
     ----------
@@ -89,8 +90,8 @@ class Residence:
         layer's inputs follows it.
     y : list of dict
         Accumulator windows of each layer's results; the last one holds all of them.
-    biases : dict
-        `e_window`.
+    biases : list of dict
+        `e_window` of each layer.
     share, rest : Share
         Slots that are used, and the others.
 
@@ -140,25 +141,34 @@ class Residence:
     def _accumulator(self, cfg: Config, batch: int, shapes: list[tuple[int, int, int]]) -> int:
         """Set `y` and `biases`; slots that are used."""
         hidden, (m, _, n) = shapes[:-1], shapes[-1]
-        outputs = power_ceil(m) * power_ceil(n)
+        widths = [power_ceil(-(-cols // cfg.tile)) for _, _, cols in shapes]
+        if max(widths) > SLOTS:
+            layer = 1 + widths.index(max(widths))
+            raise PlanError(
+                f"layer {layer} has {shapes[layer - 1][2]} tiles of biases; there is room on chip "
+                f"for at most {SLOTS * cfg.tile} of a layer: {SLOTS * cfg.tile**2} outputs")
+        biases, outputs = sum(widths), power_ceil(m) * power_ceil(n)
         passing = 2 if hidden else 0
-        needed = passing + BIASES + outputs
+        needed = passing + biases + outputs
         if needed + LEAST > cfg.acc_slots:
             kib = -(-(needed + LEAST) * cfg.tile * cfg.tile * 4 // 1024)
             raise PlanError(
                 f"batches of {batch} take {needed} accumulator slots, training at least {LEAST} "
                 f"more; there are {cfg.acc_slots}: acc_kib must be at least {kib}, or a smaller "
                 "batch_max or network")
-        most = min(PASSING, power_floor(cfg.acc_slots - LEAST - BIASES - outputs))
+        most = min(PASSING, power_floor(cfg.acc_slots - LEAST - biases - outputs))
         self.y = []
         for rows, _, cols in hidden:
             high = min(power_ceil(rows), max(1, most // 4))
             wide = min(power_ceil(cols), most // high)
             passing = max(passing, high * wide)
             self.y.append(_window(range(passing), high, wide))
-        self.biases = _window(range(passing, passing + BIASES), 1, BIASES)
-        self.y.append(_window(range(passing + BIASES, passing + BIASES + outputs), m, n))
-        return passing + BIASES + outputs
+        self.biases, stop = [], passing
+        for wide in widths:
+            self.biases.append(_window(range(stop, stop + wide), 1, wide))
+            stop += wide
+        self.y.append(_window(range(stop, stop + outputs), m, n))
+        return stop + outputs
 
 
 def _window(slots: range, rows: int, cols: int) -> dict[str, int]:

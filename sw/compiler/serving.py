@@ -35,9 +35,10 @@ class Service(NamedTuple):
 class ServingPlan:
     """The inference context's region, programs and registers.
 
-    All weights stay in the scratchpad (`w_keep`), activations go from layer to layer there, and
-    the last layer's outputs stay in the accumulator, from where the request unit takes them. An
-    operation's X and W lie in different banks wherever they fit.
+    All weights stay in the scratchpad and all biases in the accumulator (`w_keep`). Activations go
+    from layer to layer in the scratchpad, and the last layer's outputs stay in the accumulator,
+    from where the request unit takes them. An operation's X and W lie in different banks wherever
+    they fit.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ class ServingPlan:
             "run_m": 1, "function": Function.BIAS_RELU if layer.relu else Function.BIAS,
             "x_source": XSource.CHIP if at else XSource.REQUEST, "x_row": 1,
             "x_window": chip.x[at], "w_window": chip.w[at], "w_keep": number,
-            "y_window": chip.y[at], "e_window": chip.biases,
+            "y_window": chip.y[at], "e_window": chip.biases[at],
             "phase": phases.phase(number, "forward"), "w_independent": 1, "dy_independent": 1,
             **self.places[f"weights_bfp_{number}"].fields("w"),
             **self.places[f"bias_{number}"].fields("dy")}
@@ -178,7 +179,6 @@ class ServingPlan:
         """Clocks of the program, or of the bus if that takes longer."""
         cfg, t = self.cfg, self.cfg.tile
         array = sum(m * k * n * t + 2 * t + ADDER + OVERHEAD for m, k, n in self._shapes)
-        biases = sum(n * cfg.image_beats(False, 1) for _, _, n in self._shapes) * cfg.beat_bytes
         request = self._input_bytes + self._output_bytes + 2 * cfg.entry_bytes
-        moved = biases + self.batch_max * request
-        return max(array + OVERHEAD + self._bus.latency, self._bus.clocks(cfg, moved))
+        return max(array + OVERHEAD + self._bus.latency,
+                   self._bus.clocks(cfg, self.batch_max * request))

@@ -167,6 +167,10 @@ def refused(fields, error, **how):
     (ACC, Error.NONE), ({**ACC, "y_bfp": 1}, BAD), ({**ACC, "y_window": window(8, 0, 2)}, BAD),
     ({**ACC, "y_window": window(8, 1, 1)}, BAD), ({**ACC, "y_addr": 0xFFFFFFF8}, Error.NONE),
     ({**ACC, "y_accumulate": 1}, BAD), ({"y_accumulate": 1}, Error.NONE),
+    *(({"w_keep": keep, "n": n, "function": Function.BIAS_RELU, "e_window": window(0, *size)},
+       BAD if keep and n > 16 << sum(size) else Error.NONE)
+      for keep in (0, 15) for size in ((0, 0), (0, 1), (1, 1)) for n in (16, 17, 32, 33, 64, 65)),
+    ({"w_keep": 1, "n": 65, "function": Function.RELU, "e_window": window()}, Error.NONE),
     ({"w_keep": 15}, Error.NONE), ({"run_m": 1}, BAD), ({"unused1": 1}, BAD),
 ])
 def test_decoder_refuses(fields, error):

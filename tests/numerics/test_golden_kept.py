@@ -33,7 +33,9 @@ def random_programs(seed):
     for number, (_, part, f) in enumerate(cases):
         moved = {name: value + len(memory) - 1024 for name, value in f.items()
                  if name.endswith("_addr")}
-        variants.append(f | moved | {"w_keep": number if f["opcode"] is Opcode.GEMM else 0})
+        keep = number if f["opcode"] is Opcode.GEMM else 0
+        place = {"e_window": window(0, 1, 1)} if keep else {}  # holds every bias
+        variants.append(f | moved | place | {"w_keep": keep})
         memory = np.concatenate([memory, part[1024:]])
     programs = []
     for _ in range(4):
@@ -57,7 +59,7 @@ def test_random_programs_find_what_is_kept(seed):
         for region in (memory, expected):
             region[:len(code)] = np.frombuffer(code, np.uint8)
         if not keep:
-            chip.kept.clear()
+            chip.forget()
         result = machine.run(0, keep=keep)
         cached = result.counters["READ_PROGRAM"] if keep else 128 * (len(program) + 1)
         agree(result, literally(cfg, expected, program, chip, seed), cached)
@@ -65,19 +67,23 @@ def test_random_programs_find_what_is_kept(seed):
 
 
 def test_random_programs_reach_every_corner():
-    """Guards the generator: some tiles are found again, some have been replaced."""
-    found = set()
+    """Guards the generator: some tiles are found again, some have been replaced; so biases."""
+    found, biases = set(), set()
     for seed in range(30):
         cfg, memory, programs = random_programs(seed)
         machine = Machine(cfg, memory)
         for program, keep in programs:
             code = assemble(cfg, program)
             memory[:len(code)] = np.frombuffer(code, np.uint8)
-            fresh = sum(step.walk.bytes["READ_W"] for f in program for step in
-                        steps(cfg, np.concatenate([np.frombuffer(assemble(cfg, [f]), np.uint8),
-                                                   np.zeros(1 << 20, np.uint8)]), 0) if step.walk)
-            found.add((keep, machine.run(0, keep=keep).counters["READ_W"] < fresh))
-    assert found == {(keep, less) for keep in (False, True) for less in (False, True)}
+            alone = [step.walk.bytes for f in program for step in
+                     steps(cfg, np.concatenate([np.frombuffer(assemble(cfg, [f]), np.uint8),
+                                                np.zeros(1 << 20, np.uint8)]), 0) if step.walk]
+            counters = machine.run(0, keep=keep).counters
+            for seen, name in (found, "READ_W"), (biases, "READ_BIAS"):
+                fresh = sum(walk[name] for walk in alone)
+                if fresh:
+                    seen.add((keep, counters[name] < fresh))
+    assert found == biases == {(keep, less) for keep in (False, True) for less in (False, True)}
 
 
 # --- by hand ----------------------------------------------------------------------------------
@@ -93,13 +99,23 @@ def gemm(keep=1, **fields):
             "y_window": window(0, 0, 1), **fields}
 
 
-def read_w(machine, *instructions, keep=True):
-    """Tiles of W that a program of `instructions` loads."""
+def counters(machine, *instructions, keep=True):
+    """Counters of a program of `instructions`."""
     code = assemble(TINY, instructions)
     machine.memory[:len(code)] = np.frombuffer(code, np.uint8)
     result = machine.run(0, keep=keep)
     assert result.error is Error.NONE
-    return result.counters["READ_W"] / TILE
+    return result.counters
+
+
+def read_w(machine, *instructions, keep=True):
+    """Tiles of W that a program of `instructions` loads."""
+    return counters(machine, *instructions, keep=keep)["READ_W"] / TILE
+
+
+def read_bias(machine, *instructions, keep=True):
+    """Tiles of biases, one row each."""
+    return counters(machine, *instructions, keep=keep)["READ_BIAS"] / (4 * TINY.tile)
 
 
 @pytest.fixture
@@ -159,6 +175,23 @@ def test_a_window_that_is_too_small_keeps_what_came_last(machine):
     turned = gemm(w_window=window(80, 0, 1), k=4)  # the upper half of W only
     assert read_w(machine, turned) == 2
     assert read_w(machine, small) == 2
+
+
+@pytest.mark.parametrize("blocks", [{}, {"bm": 1}, {"bn": 1}, {"bm": 1, "bn": 1}, {"bn": 2}])
+def test_a_bias_is_loaded_once(machine, blocks):
+    """By the first instruction that has one, whatever the order, and not by others."""
+    plain = {"function": Function.BIAS, "m": 8, "n": 20, "dy_addr": 0x2800, "y_part_addr": 0x6000,
+             **blocks}
+    f = plain | {"e_window": window(8, 1, 0)}
+    assert read_bias(machine, gemm(**f), gemm(**f)) == 5
+    assert read_bias(machine, gemm(**f), gemm(**f | {"function": Function.BIAS_RELU})) == 0
+    assert read_bias(machine, gemm(2, **f)) == 5
+    assert read_bias(machine, gemm(0, **plain)) >= 5
+    assert read_bias(machine, gemm(3), gemm(3, **f | {"function": Function.RELU})) == 0
+    assert read_bias(machine, gemm(3, **f), gemm(2, **f), gemm(**f)) == 5
+    assert read_bias(machine, gemm(**f), keep=False) == 5
+    machine.enable()
+    assert read_bias(machine, gemm(**f)) == 5
 
 
 def test_traces_are_cached_without_what_is_kept(machine):

@@ -92,7 +92,7 @@ def on_chip(cfg, rng, fields):
     if rng.random() < 0.8:
         fields |= {"y_bfp": int(fields["y_target"] == 1), "y_accumulate": 0}
         fields |= dict.fromkeys(("w_window", "e_window"), dict.fromkeys(dict(WINDOW), 0))
-    if rng.random() < 0.3:  # a bias that just fits, or does not
+    if fields["y_target"] == 0 and rng.random() < 0.3:  # a bias that just fits, or does not
         fields |= {"n": rng.randrange(1, 5 * cfg.tile ** 2)}
         fields["e_window"] |= {"h_log2": rng.randrange(2), "w_log2": rng.randrange(2)}
     for name in ("x_window", "y_window", "dw_window"):
