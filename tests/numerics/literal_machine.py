@@ -18,8 +18,8 @@ SHAPES = {"x": "mk", "w": "kn", "dy": "mn"}
 class Chip:
     """What stays on chip from instruction to instruction, by slot.
 
-    Tags (w_keep, row, column) of kept tiles; numbers of kept biases; rows (exponent byte, T mantissas) of BFP tiles by
-    (slot, row); rows of T numbers of FP32 tiles.
+    Tags (w_keep, row, column) of kept tiles; rows (exponent byte, T mantissas) of BFP tiles by
+    (slot, row); rows of T numbers of FP32 tiles; `w_keep` of kept biases.
     """
 
     def __init__(self):

@@ -22,7 +22,8 @@ def product(shape, seed, **extra):
     """
     return fields(Opcode.GEMM, shape, seed, **{
         "y_accumulate": 0, "x_window": window(0, 2, 2), "dw_window": window(32, 2, 2),
-        "w_window": window(64, 2, 2), "y_window": window(16, 2, 2), "e_window": window(48, 1, 0), **extra})
+        "w_window": window(64, 2, 2), "y_window": window(16, 2, 2), "e_window": window(48, 1, 0),
+        **extra})
 
 
 @pytest.mark.parametrize("buffer", [0, 1])
