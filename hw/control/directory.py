@@ -24,8 +24,7 @@ class SpadDirectory(wiring.Component):
 
     `read` looks slot `read_slot` up: from the next clock on, until the next `read`, the outputs
     describe it. `write` makes the tile that of `slot`, the one read last, used by the operation to
-    come; it was there before, or is loaded (`load`) by the load to come. A `write` with `touch`
-    leaves the slot its tile: the operation uses what else lies there.
+    come; it was there before, or is loaded (`load`) by the load to come.
 
     After reset all entries are cleared, one a clock. Every 2**EPOCH_BITS instructions, and every
     2**GENERATION_BITS times `drop`, tiles of old instructions or old kept tiles are removed, which
@@ -38,7 +37,7 @@ class SpadDirectory(wiring.Component):
     drop : In(1), forget kept tiles; only between instructions
     read : In(1), read_slot : In(spad_slot_bits)
     slot : In(spad_slot_bits), row, col : In(index_bits), keep : In(4)
-    write, load, touch : In(1)
+    write, load : In(1)
     load_issued, load_done, exec_issued, exec_read : In(24)
     hit : Out(1), the tile that was read is (row, col) of `keep`
     wait_exec : Out(24), number of the slot's last operation
@@ -51,7 +50,7 @@ class SpadDirectory(wiring.Component):
         super().__init__({
             "ready": Out(1), "start": In(1), "drop": In(1), "read": In(1), "read_slot": In(slot),
             "slot": In(slot), "row": In(cfg.index_bits), "col": In(cfg.index_bits),
-            "keep": In(KEEP_BITS), "write": In(1), "load": In(1), "touch": In(1),
+            "keep": In(KEEP_BITS), "write": In(1), "load": In(1),
             **{n: In(NUMBER_BITS) for n in ("load_issued", "load_done", "exec_issued",
                                             "exec_read")},
             "hit": Out(1), "wait_exec": Out(NUMBER_BITS), "wait_load": Out(NUMBER_BITS),
@@ -88,10 +87,9 @@ class SpadDirectory(wiring.Component):
         with m.If(removing):
             m.d.comb += new.valid.eq(entry.valid & (entry.kept != old_kept))
         with m.Else():
-            m.d.comb += new.last_exec.eq(self.exec_issued + 1)
-            with m.If(~self.touch):
-                m.d.comb += [new.valid.eq(1), new.kept.eq(kept), new.age.eq(present),
-                             new.row.eq(self.row), new.col.eq(self.col)]
+            m.d.comb += [new.last_exec.eq(self.exec_issued + 1), new.valid.eq(1),
+                         new.kept.eq(kept), new.age.eq(present), new.row.eq(self.row),
+                         new.col.eq(self.col)]
             with m.If(self.load):
                 m.d.comb += new.load.eq(self.load_issued + 1)
         with m.If(self.drop):

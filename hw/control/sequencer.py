@@ -36,9 +36,9 @@ class Purpose(enum.Enum, shape=unsigned(3)):
 class Sequencer(wiring.Component):
     """Turns GEMM and GRAD into load, execute, vector and store commands, in program order.
 
-    Four clocks for an operation that finds its operands, four or five more for every load, spill
-    or store to DRAM it causes, one for an epilogue and for a result that stays on chip. After reset
-    it clears its directories (`ready` is low), one slot a clock.
+    Four clocks for an operation that finds its operands, three if X is on chip, four or five more
+    for every load, spill or store to DRAM it causes, one for an epilogue and for a result that
+    stays on chip. After reset it clears its directories (`ready` is low), one slot a clock.
 
     Members
     -------
@@ -164,11 +164,15 @@ class Sequencer(wiring.Component):
         # Stores and vector commands before this instruction.
         m.submodules.stores_before = stores_before = Fence()
         m.submodules.vectors_before = vectors_before = Fence()
+        # Operations up to the last instruction before this one whose X was on chip.
+        m.submodules.on_chip_before = on_chip_before = Fence()
         m.d.comb += [
             stores_before.start.eq(self.start), stores_before.issued.eq(self.store_issued),
             stores_before.done.eq(self.store_done),
             vectors_before.start.eq(self.start), vectors_before.issued.eq(self.vector_issued),
             vectors_before.done.eq(self.vector_done),
+            on_chip_before.start.eq(self.start & x_on_chip),
+            on_chip_before.issued.eq(self.exec_issued), on_chip_before.done.eq(self.exec_read),
         ]
         wait_load = Signal(NUMBER_BITS)  # the youngest that the operation needs
         wait_store = Signal(NUMBER_BITS)  # the accumulator slot's last store
@@ -238,7 +242,7 @@ class Sequencer(wiring.Component):
                     load.cmd.row_exp.eq(i.x_row & ~is_dx & ~is_dw & ~want_w),
                     load.cmd.rows.eq(Mux(want_w, walker.valid_k, walker.valid_m)),
                     load.cmd.cols.eq(Mux(want_dy | want_w, walker.valid_n, walker.valid_k)),
-                    load.exec_read.eq(wait_old_exec),
+                    load.exec_read.eq(later(wait_old_exec, on_chip_before.number)),
                 ]
                 for wanted, name, kind in ((want_dy, "dy", Kind.DY), (want_w, "w", Kind.W),
                                            (~want_dy & ~want_w, "x", Kind.X)):
@@ -327,7 +331,6 @@ class Sequencer(wiring.Component):
             tags.start.eq(self.start), tags.drop.eq(self.forget),
             tags.slot.eq(probe), tags.read_slot.eq(probe),
             tags.row.eq(row_of), tags.col.eq(col_of), tags.keep.eq(Mux(want_w, i.w_keep, 0)),
-            tags.touch.eq(x_on_chip & ~second),
             acc_tags.slot.eq(acc_slot), acc_tags.row.eq(walker.row), acc_tags.col.eq(walker.col),
             acc_tags.unfinished.eq(1), acc_tags.last_exec.eq(self.exec_issued + 1),
             acc_tags.last_store.eq(Mux(fresh, acc_tags.old_store, last_store)),
@@ -368,17 +371,18 @@ class Sequencer(wiring.Component):
                 m.next = "CHECK"
                 with m.If(walker.finished):
                     m.next = "IDLE"
+                with m.Elif(x_on_chip):  # there is nothing to look up: B's
+                    m.d.comb += tags.read_slot.eq(b_probe)
+                    m.d.sync += [a_slot.eq(a_probe), second.eq(1)]
             with m.State("PROBE"):  # read one entry
                 m.d.comb += tags.read.eq(1)
                 m.next = "CHECK"
             with m.State("CHECK"):  # A's entry, then B's
                 m.d.sync += wait_old_exec.eq(tags.wait_exec)
-                with m.If(tags.touch | tags.hit):
+                with m.If(tags.hit):
                     m.d.comb += tags.write.eq(1)
-                    m.d.sync += [b_hit.eq(second), alternate.eq(0), reprobe.eq(0),
-                                 second.eq(~second)]
-                    with m.If(~tags.touch):
-                        m.d.sync += wait_load.eq(later(tags.wait_load, wait_load))
+                    m.d.sync += [wait_load.eq(later(tags.wait_load, wait_load)), b_hit.eq(second),
+                                 alternate.eq(0), reprobe.eq(0), second.eq(~second)]
                     with m.If(second):
                         m.d.sync += b_slot.eq(b_probe)
                         m.next = "ACC"

@@ -37,8 +37,11 @@ class Reference:
     def __init__(self):
         self.issued = {"load": 0, "exec": 0, "vector": 0, "store": 0}
         self.spad, self.acc, self.biases, self.loaded = {}, {}, set(), 0
+        self.f, self.on_chip = None, 0  # number of the last operation that found X on chip
 
     def instruction(self, f):
+        if self.f and self.f.get("x_source"):
+            self.on_chip = self.issued["exec"]
         self.f = f
         self.log, self.accesses = {q: [] for q in self.issued}, []
         self.count = {d: -(-f[d] // T) for d in "mnk"}
@@ -133,7 +136,7 @@ class Reference:
             w = f["x_window"]
             behind = f.get("buffer", 0) if f["x_source"] == XSource.REQUEST.value else 0
             where = slot(w, i, j) + (behind << w["h_log2"] + w["w_log2"])
-            return where, self.spad.setdefault(where, Entry()), True
+            return where, Entry(), True
         tile = (f.get("w_keep", 0) if name == "w" else 0, name, i, j)
         for w in windows:
             entry = self.spad.setdefault(slot(self.f[w], i, j), Entry())
@@ -145,7 +148,7 @@ class Reference:
             "load", dest=Destination.SPAD.value, kind=Kind[name.upper()].value, fp32=0,
             row_exp=name == "x" and self.f["x_row"], slot=where, rows=self.valid(dims[0], i),
             cols=self.valid(dims[1], j), addr=self.address(name, i, j, False),
-            exec_read=entry.exec, store_done=self.after_stores(name))
+            exec_read=max(entry.exec, self.on_chip), store_done=self.after_stores(name))
         entry.tile = tile
         return where, entry, False
 
