@@ -112,7 +112,7 @@ class Residence:
             self._refuse(cfg, batch)
         self.w = [_window(chosen[f"w{number}"], k, n) for number, (_, k, n) in enumerate(shapes)]
         self.x = [_window(chosen[f"x{number}"], m, k) for number, (m, k, _) in enumerate(shapes)]
-        spad, acc = _stop(chosen), self._accumulator(cfg, batch, shapes)
+        spad, acc = _stop(chosen), max(LEAST, self._accumulator(cfg, batch, shapes))
         whole = Share.whole(cfg)
         self.share = Share(range(spad), range(acc))
         self.rest = Share(range(spad, whole.spad.stop), range(acc, whole.acc.stop))
