@@ -75,9 +75,13 @@ class Solo:
         expected = {"ERROR_CODE": self.golden.error.value}
         if counters and self.golden.error is Error.NONE:
             expected |= self.golden.counters
-        return found + [f"{prefix}{name} is {result.registers[prefix + name]}, not {value}"
-                        for name, value in expected.items()
-                        if result.registers[prefix + name] != value]
+        return found + unequal(result, {prefix + name: v for name, v in expected.items()})
+
+
+def unequal(result: Result, expected: dict[str, int]) -> list[str]:
+    """Registers that do not have their expected values."""
+    return [f"{name} is {result.registers[name]}, not {value}" for name, value in expected.items()
+            if result.registers[name] != value]
 
 
 def differences(found: np.ndarray, expected: np.ndarray) -> list[str]:

@@ -21,7 +21,7 @@ from sw.golden.serving import (
 )
 from sw.nn.parameters import initial
 from sw.runtime.tensors import write
-from tb.colocation import PREFIXES, Solo, differences, outside_changed, over_bounds, place
+from tb.colocation import PREFIXES, Solo, differences, outside_changed, over_bounds, place, unequal
 from tb.job import Host, Job, Result
 from tb.runner import simulate
 
@@ -31,6 +31,11 @@ READS = [f"{prefix}{name}" for prefix in PREFIXES
     *(f"{unit}_{what}" for unit, _ in UNITS for what in ("HOLD_MAX", "HOLD_BOUND")),
     "POLICY", "BATCHES", "SPIKE_CYCLES", "REQUEST_SPACE", "REQUEST_CONTROL", "COMPLETED",
     "REQUEST_QUEUE"]
+
+
+#: Counters of the inference context that do not depend on the batches.
+WHATEVER_BATCHES = ("NONFINITE_TILES", "READ_W", "READ_X", "READ_REQUEST", "WRITE_Y",
+                    "WRITE_REQUEST")
 
 
 class Serving:
@@ -55,7 +60,7 @@ class Serving:
     def __init__(self, cfg: Config, *, count: int, sizes: tuple[int, ...] = (8, 6),
                  batch_max: int = 4, ring_log2: int = 3, nonfinite=frozenset(), bad=frozenset(),
                  seed: int = 0):
-        self.cfg, self.count = cfg, count
+        self.cfg, self.count, self._nonfinite, self._width = cfg, count, nonfinite, sizes[-1]
         network = perceptron(sizes)
         self.plan = plan = ServingPlan(cfg, network, batch_max, ring_log2=ring_log2)
         memory = plan.image()
@@ -82,6 +87,7 @@ class Serving:
         server = Server(machine, Service(plan.program, batch_max, service.inputs, service.outputs,
                                          service.input_window, service.output_window))
         self.statuses = server.serve(self.requests)
+        self.counters = {name: server.counters[name] for name in WHATEVER_BATCHES}
 
     def host(self, clocks, base: int, first: int = 0, **fields) -> Host:
         """A host that posts request first + n at clocks[n]."""
@@ -132,6 +138,8 @@ class Serving:
         known = np.ones(len(expected), bool)
         if len(statuses) < self.count:  # descriptors of requests that were refused
             known[self.plan.ring:self.plan.ring + self._entries * self.cfg.entry_bytes] = False
+        for n in self._nonfinite:  # what is not a number may be in the padding too
+            known[self.outputs[n] + 4 * self._width:self.outputs[n] + self.given] = False
         return problems + [f"INFERENCE_memory: {text}" for text in differences(
             region[known], expected[known])]
 
@@ -182,6 +190,9 @@ class Case:
         problems += self.serving.problems(result, self.bases[-1], self.statuses, self.first)
         sides = [*([self.training] if self.training else []), self.serving]
         problems += outside_changed(result, self.bases, [len(s.memory) for s in sides])
+        if self.statuses is None:
+            problems += unequal(result, {f"INFERENCE_{name}": value for name, value
+                                         in self.serving.counters.items()})
         policies = {self.job.registers.get("POLICY", 0),
                     *(value for _, name, value in self.job.host.writes if name == "POLICY")}
         return problems + (over_bounds(result) if policies == {0} else [])

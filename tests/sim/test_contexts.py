@@ -1,15 +1,22 @@
 """Programs in both contexts at once: each leaves what its run alone leaves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hw.config import load
+from hw.isa import Function
+from sw.compiler.assembler import window
 from tb.colocation import HalfProgram, Pair, SharedProgram, over_bounds, step
 from tb.fuzz import Fuzz
 from tb.job import CHANNELS
+from tb.program import Program
 from tb.runner import simulate
 
 TINY = load("tiny")
+#: The same machine with one lane: a row of the vector unit takes four clocks.
+LANE = replace(TINY, vector_lanes=1)
 #: Clock in which training goes on under the exclusive policy.
 RELEASED = 4000
 
@@ -37,7 +44,7 @@ def memory(rng):
 def test_random_programs(policy):
     """Both contexts share all banks; any memory, burst length and number of credits."""
     pairs = []
-    for seed in range(20):
+    for seed in range(16):
         rng = np.random.default_rng(1000 * policy + seed)
         programs = []
         for second in (False, True):
@@ -77,7 +84,7 @@ def test_in_lock_step(policy):
     """The same program, started one or a few clocks apart, in neighbouring slots of all banks."""
     banks = tuple(bank * TINY.bank_slots for bank in range(4))
     pairs = []
-    for apart in range(-12, 13):
+    for apart in range(-8, 9):
         programs = [equal_programs(SharedProgram(TINY, 5, tuple(b + 4 * c for b in banks), 32 * c))
                     for c in range(2)]
         starts = max(-apart, 0), max(apart, 0)
@@ -94,3 +101,22 @@ def test_in_lock_step(policy):
         assert max(r.registers["ARRAY_TRAINING_HELD"] for r in results) > 0
     if policy == 1:
         assert max(r.registers["ARRAY_INFERENCE_HELD"] for r in results) > 0
+
+
+def test_rows_in_several_groups():
+    """The vector unit's bound is met where a row takes several clocks."""
+    cfg = LANE
+    pairs = []
+    for seed in range(10):
+        programs = []
+        for second in range(2):
+            p = Program(cfg, 2 * seed + second)
+            for function in (Function.MUL, Function.SOFTMAX, Function.SGD, Function.EXP):
+                p.function(function, 9, 7, y_window=window(8 * second, 0, 3))
+            programs.append((p, p.end()))
+        pairs.append(Pair(cfg, programs, (0, 60 * seed), [], {}, {"latency": 4}))
+    results = run(pairs)
+    [bound] = {r.registers["VECTOR_HOLD_BOUND"] for r in results}
+    assert bound == cfg.chunks - 1
+    assert not [text for r in results for text in over_bounds(r)]
+    assert 2 * max(r.registers["VECTOR_HOLD_MAX"] for r in results) >= bound
