@@ -143,7 +143,7 @@ def test_operands_are_loaded_when_they_change(verify):
            function=Function.RELU_GRAD)
     starts.append(p.end())
     results = [r.registers for r in verify(TINY, [p.job(at) for at in starts])]
-    image = TINY.fp32_bytes
+    image = TINY.image_beats(False, 1) * TINY.beat_bytes
     assert [r["READ_BIAS"] for r in results] == [5 * image, 15 * image, 15 * image, 0]
     assert [r["VECTOR_OPERATIONS"] for r in results] == [15, 15, 15, 3]
     assert results[3]["READ_X"] == 3 * TINY.bfp_bytes

@@ -247,7 +247,7 @@ def test_a_program_that_runs_off_the_region(verify):
     registers = results[0].registers
     assert Error(registers["ERROR_CODE"]) is Error.BAD_ADDRESS
     assert registers["ERROR_ADDR"] == at + 128
-    assert registers["WRITE_Y"] == 4 * TINY.fp32_bytes
+    assert registers["WRITE_Y"] == 2 * TINY.fp32_bytes + 2 * BEAT * TINY.image_beats(False, 2)
 
 
 def test_errors_of_the_memory(verify):
@@ -272,7 +272,7 @@ def test_errors_of_the_memory(verify):
         bfp, fp32 = TINY.bfp_bytes, TINY.fp32_bytes
         reads = [(at + 128 * i, 8) for i in (0, 1, 2, 3)]
         reads += [(place.addr, 8) for place in (x, w, dy, dx)]
-        reads += [(place.addr + bfp * 3 + bfp - BEAT, BEAT) for place in (x, w, dy)]
+        reads += [(place.addr + bfp * 2 + bfp - BEAT, BEAT) for place in (x, w, dy)]
         reads += [(spilled.addr, fp32), (0, 1 << 14)]
         writes = [(dx.addr, BEAT), (dx.addr + 2 * fp32 - BEAT, BEAT), (dw.addr + bfp, bfp),
                   (spilled.addr, 8), (0, 1 << 14)]

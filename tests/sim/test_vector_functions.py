@@ -117,6 +117,13 @@ def test_the_memory_changes_no_result(verify):
                 assert np.array_equal(contents(cfg, memory, a), contents(cfg, memory, b)), function
 
 
+def moved(cfg, bfp, rows, cols):
+    """Bytes of a matrix's tile images, of the last ones only the valid rows."""
+    heights = [min(cfg.tile, rows - first) for first in range(0, rows, cfg.tile)]
+    beats = sum(cfg.image_beats(bfp, height) for height in heights)
+    return -(-cols // cfg.tile) * beats * cfg.beat_bytes
+
+
 def test_results_that_are_off(verify):
     """SOFTMAX and MSE without gradient or without losses, SGD without the copy."""
     cfg = CONFIGS["tiny"]
@@ -128,9 +135,9 @@ def test_results_that_are_off(verify):
     p.vector(Function.SGD, p.bfp(9, 10), w=p.normal(9, 10), dy=p.normal(9, 10),
              w_kind=Kind.STATE, dy_kind=Kind.STATE)
     result = verify(cfg, [p.job(p.end())])[0].registers
-    assert result["WRITE_Y"] == 2 * 9 * cfg.bfp_bytes
-    assert result["WRITE_LOSS"] == 2 * 3 * cfg.fp32_bytes
-    assert result["WRITE_STATE"] == result["READ_STATE"] == 2 * 9 * cfg.fp32_bytes
+    assert result["WRITE_Y"] == 2 * moved(cfg, True, 9, 10)
+    assert result["WRITE_LOSS"] == 2 * moved(cfg, False, 9, 1)
+    assert result["WRITE_STATE"] == result["READ_STATE"] == 2 * moved(cfg, False, 9, 10)
 
 
 RATES = [
@@ -217,7 +224,7 @@ def test_softmax_is_a_softmax(verify):
 
     assert np.abs(found(y) * rows - (softmax - targets)).max() < 1e-3
     assert np.abs(found(losses)[:, 0] + np.log((softmax * targets).sum(1))).max() < 1e-3
-    assert result.registers["READ_TARGET"] == 2 * 3 * cfg.fp32_bytes
+    assert result.registers["READ_TARGET"] == moved(cfg, False, rows, cols)
 
 
 def test_a_program_of_every_function(verify):
