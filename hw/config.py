@@ -171,7 +171,7 @@ class Config:
 
     @property
     def acc_slots(self) -> int:
-        """FP32 tile slots in the accumulator memory; slot s is in bank s mod acc_banks."""
+        """FP32 tile slots in the accumulator memory."""
         total = self.acc_kib * 1024 // (self.tile * self.tile * 4)
         return total // self.acc_banks * self.acc_banks
 

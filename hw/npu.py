@@ -227,6 +227,13 @@ class Npu(wiring.Component):
         ]
         for part in (parts.array_arbiter, parts.vector, parts.quantiser, parts.bus):
             m.d.comb += [part.fair.eq(policy.fair), part.hold.eq(policy.hold)]
+        # An operation of training keeps its accumulator bank's ports busy, so none is begun while
+        # inference waits for one.
+        n = ContextId.INFERENCE.value
+        waits = [getattr(parts.accumulator, f"{port}_valid")[n]
+                 & ~getattr(parts.accumulator, f"{port}_ready")[n]
+                 for port in ("s_r", "l_w", "v_r", "v_w")]
+        m.d.comb += parts.array_arbiter.hold.eq(policy.hold | policy.priority & Cat(waits).any())
         # What training has begun must come to its end when it is stopped while held.
         stopping = parts.context[ContextId.TRAINING.value].abort
         for part in (parts.quantiser, parts.bus):

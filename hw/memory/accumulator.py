@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,7 +23,11 @@ class _Port(NamedTuple):
 
 
 class Accumulator(wiring.Component):
-    """FP32 tiles; slot s is in bank s mod acc_banks, a row is one word of T elements.
+    """FP32 tiles, a row is one word of T elements.
+
+    The lower half of the slots is in the lower half of the banks, the upper half in the upper one;
+    inside a half successive slots are in successive banks. So contexts with a half each never meet,
+    and neighbouring tiles of one do not either.
 
     Per clock and bank one row is read and one written, for the first that asks. Reads: the execute
     unit (x), inference's store unit (s), the vector unit for inference (v), then training's s and
@@ -69,10 +73,16 @@ class Accumulator(wiring.Component):
 
     def elaborate(self, platform):
         cfg, m = self.cfg, Module()
-        tile, bank_bits = cfg.tile, clog2(cfg.acc_banks)
+        tile, bank_bits, half = cfg.tile, clog2(cfg.acc_banks), cfg.acc_slots // 2
+
+        def split(slot):
+            """Bank, and slot in the bank."""
+            upper = slot >= half
+            inside = Mux(upper, slot - half, slot)[:clog2(half)]
+            return Cat(inside[:bank_bits - 1], upper), inside[bank_bits - 1:]
 
         def bank(slot):
-            return slot[:bank_bits]
+            return split(slot)[0]
 
         def ports(channel, *units):
             """Ports of a channel, that which goes first first."""
@@ -92,7 +102,7 @@ class Accumulator(wiring.Component):
                 for port in reversed(channel):  # the last assignment counts
                     with m.If(port.valid & (bank(port.slot) == n)):
                         m.d.comb += [en.eq(1),
-                                     address.eq(port.slot[bank_bits:] * tile + port.row)]
+                                     address.eq(split(port.slot)[1] * tile + port.row)]
                         if channel is writes:
                             m.d.comb += ram.w_data.eq(port.data)
         for channel in reads, writes:

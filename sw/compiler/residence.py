@@ -8,7 +8,7 @@ from sw.compiler.assembler import window
 from sw.compiler.planner import PlanError
 from sw.compiler.reuse import power_ceil, power_floor
 from sw.compiler.share import Share
-from sw.compiler.slots import LEAST
+from sw.compiler.slots import LEAST, SEPARATE
 
 #: Most accumulator slots of results on their way to the next layer.
 PASSING = 16
@@ -115,7 +115,11 @@ class Residence:
         spad, acc = _stop(chosen), max(LEAST, self._accumulator(cfg, batch, shapes))
         whole = Share.whole(cfg)
         self.share = Share(range(spad), range(acc))
-        self.rest = Share(range(spad, whole.spad.stop), range(acc, whole.acc.stop))
+        # Halves of the accumulator lie in different banks.
+        half = whole.acc.stop // 2
+        apart = acc <= half and whole.acc.stop - half >= SEPARATE
+        self.rest = Share(range(spad, whole.spad.stop),
+                          range(half if apart else acc, whole.acc.stop))
 
     def _scratchpad(self, cfg: Config) -> dict[str, range] | None:
         """The best arrangement that leaves enough to train with."""
