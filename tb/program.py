@@ -53,10 +53,16 @@ def part(cfg: Config, matrix: Matrix, i: int, j: int, rows: int, cols: int) -> M
 
 
 def contents(cfg: Config, memory: np.ndarray, matrix: Matrix) -> np.ndarray:
-    """Images of `matrix` in a region, uint8 of shape (tile rows, tile columns, bytes)."""
+    """Images of `matrix` in a region, uint8 of shape (tile rows, tile columns, bytes).
+
+    Bytes of rows beyond the matrix, which are not transferred, are 0.
+    """
     shape = images.tiles(cfg, matrix.rows), images.tiles(cfg, matrix.cols)
-    return images.grid(memory, matrix.addr, matrix.pitch, shape,
-                       cfg.image_bytes(matrix.bfp)).copy()
+    found = images.grid(memory, matrix.addr, matrix.pitch, shape,
+                        cfg.image_bytes(matrix.bfp)).copy()
+    rest = matrix.rows - (shape[0] - 1) * cfg.tile
+    found[-1, :, cfg.image_beats(matrix.bfp, rest) * cfg.beat_bytes:] = 0
+    return found
 
 
 def quarter(cfg: Config, number: int) -> tuple[int, int]:

@@ -169,20 +169,19 @@ def test_a_loop_over_a_stack_of_matrices(verify):
     w, bias = p.bfp(k, n), p.normal(1, n)
     xs, x_step = stack(p, count, m, k, True, p.bfp)
     dys, dy_step = stack(p, count, m, n, True, p.bfp)
-    outputs = {name: [stack(p, count, rows, cols, bfp, None)[0] for _ in range(2)]
-               for name, rows, cols, bfp in (("y", m, n, True), ("dx", m, k, True),
-                                             ("dw", k, n, False), ("relu", m, n, False))}
-    steps = {name: -(-rows // T) * outputs[name][0].pitch * (BFP if bfp else FP32)
-             for name, rows, bfp in (("y", m, True), ("dx", m, True), ("dw", k, False),
-                                     ("relu", m, False))}
+    sizes = {"y": (m, n), "dx": (m, k), "dw": (k, n), "relu": (m, n)}
+    outputs = {name: [stack(p, count, *size, name in ("y", "dx"), None)[0] for _ in range(2)]
+               for name, size in sizes.items()}
+    steps = {name: -(-rows // T) * outputs[name][0].pitch * (BFP if name in ("y", "dx") else FP32)
+             for name, (rows, _) in sizes.items()}
 
     def at(matrix, rows, cols, offset=0):
         return type(matrix)(rows, cols, matrix.bfp, matrix.addr + offset, matrix.pitch)
 
     def body(which, turn, regs):
         x, dy = at(xs, m, k, turn * x_step), at(dys, m, n, turn * dy_step)
-        y, dx, dw, relu = (at(outputs[o][which], *size, turn * steps[o]) for o, size in (
-            ("y", (m, n)), ("dx", (m, k)), ("dw", (k, n)), ("relu", (m, n))))
+        y, dx, dw, relu = (at(outputs[o][which], *size, turn * steps[o])
+                           for o, size in sizes.items())
         salt = 100 + 17 * turn
         r = (lambda **which: which) if regs else (lambda **which: {})
         p.gemm(x, w, y, bias=bias, stochastic=1, salt=salt,
@@ -211,11 +210,10 @@ def test_a_loop_over_a_stack_of_matrices(verify):
     down = p.end()
     results = verify(TINY, [p.job(at) for at in (unrolled, up, down)])
     for result in results[1:]:
-        for pair in outputs.values():
-            a, b = (contents(TINY, r.memory, m)
-                    for r, m in zip((results[0], result), pair, strict=True))
-            rows = -(-pair[0].rows // T)
-            assert np.array_equal(a[:rows], b[:rows])
+        for (name, pair), turn in product(outputs.items(), range(count)):
+            a, b = (contents(TINY, r.memory, at(matrix, *sizes[name], turn * steps[name]))
+                    for r, matrix in zip((results[0], result), pair, strict=True))
+            assert np.array_equal(a, b)
 
 
 def test_address_registers(verify):

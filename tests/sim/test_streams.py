@@ -8,7 +8,7 @@ import pytest
 from hw.config import load
 from hw.isa import Error, Function, Kind, Order
 from sw.compiler.assembler import window
-from tb.program import UNARY, Program, contents, word
+from tb.program import UNARY, Program, contents, quarter, word
 
 TINY, EDGE = load("tiny"), load("edge")
 MEMORIES = ({"latency": 1}, {"latency": 50}, {"stall": 0.5, "latency": 6, "seed": 2})
@@ -196,7 +196,7 @@ def test_phases_that_change_while_the_array_works(verify):
     """No clock and no busy clock is lost or counted twice; the scoreboard adds them up."""
     p = Program(TINY, 11)
     x, w = p.bfp(32, 32), p.bfp(32, 8)
-    fields = {"x_window": window(0, 3, 3), "w_window": window(64, 3, 1),
+    fields = {"x_window": window(0, 3, 3), "w_window": window(quarter(TINY, 1)[0], 3, 1),
               "y_window": window(0, 3, 1), "x_independent": 1, "w_independent": 1}
     for number in range(48):
         p.gemm(x, w, p.room(32, 8, True), phase=(1, 2, 17)[number % 3], **fields)

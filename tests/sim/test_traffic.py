@@ -9,9 +9,11 @@ from hw.config import load
 from hw.isa import Order
 from sw.compiler.assembler import window
 from tb.job import CHANNELS
-from tb.program import Program
+from tb.program import Program, quarter
 
 TINY = load("tiny")
+#: First slots of banks of their own.
+W, DY = quarter(TINY, 1)[0], quarter(TINY, 2)[0]
 
 
 def gradient(p, m, k, n, order, **fields):
@@ -28,9 +30,9 @@ def test_fused_orders_read_dy_once(verify, order):
     p = Program(TINY, 1)
     cases = []
     for bm, bn, high, wide in ((1, 1, 0, 0), (2, 2, 1, 1), (2, 4, 1, 2), (4, 1, 2, 0)):
-        at = gradient(p, m, k, n, order, bm=bm, bn=bn, dy_window=window(128, high, wide))
+        at = gradient(p, m, k, n, order, bm=bm, bn=bn, dy_window=window(DY, high, wide))
         cases.append((at, 1))
-    cases.append((gradient(p, m, k, n, order, bm=1, bn=1, bk=2, dy_window=window(128)), 3))
+    cases.append((gradient(p, m, k, n, order, bm=1, bn=1, bk=2, dy_window=window(DY)), 3))
     results = verify(TINY, [p.job(at) for at, _ in cases])
     for (_, times), result in zip(cases, results, strict=True):
         assert result.registers["READ_DY"] == times * tiles // 5 * TINY.bfp_bytes
@@ -81,7 +83,7 @@ def test_operations_without_a_load_between(verify):
     """Everything resident, one accumulator tile after the other: the adder is waited for."""
     p = Program(TINY, 5)
     x, w, dy = p.bfp(13, 31), p.bfp(31, 30), p.bfp(13, 30)
-    fields = {"bm": 1, "bn": 1, **p.windows(2, 3), "w_window": window(64, 3, 3)}
+    fields = {"bm": 1, "bn": 1, **p.windows(2, 3), "w_window": window(W, 3, 3)}
     p.gemm(x, w, p.room(13, 30, False), **fields)
     starts = [p.end()]
     for order in Order:
@@ -96,7 +98,7 @@ def test_the_array_works_while_the_memory_is_fast(verify):
     """Every clock is counted once; most are busy when operands fit and rows are many."""
     p = Program(TINY, 4)
     x, w = p.bfp(128, 8), p.bfp(8, 8)
-    p.gemm(x, w, p.room(128, 8, True), x_window=window(0, 5, 1), w_window=window(64, 1, 1),
+    p.gemm(x, w, p.room(128, 8, True), x_window=window(0, 5, 1), w_window=window(W, 1, 1),
            y_window=window(0, 4, 1))
     registers = verify(TINY, [p.job(p.end(), latency=5)])[0].registers
     assert registers["ARRAY_BUSY"] == 128 * 4
