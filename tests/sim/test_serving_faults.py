@@ -141,7 +141,7 @@ def test_bus_errors_of_requests(kind):
     code = Error.WRITE_ERROR if kind == "output" else Error.READ_ERROR
     for c, result in zip(cases, judged(cases, cases, FAILED), strict=True):
         assert result.registers["INFERENCE_ERROR_CODE"] == code.value
-        assert result.log.failed[:, 1].tolist() == [1]
+        assert set(result.log.failed[:, 1]) == {1}  # twice if the descriptor fails again
         assert FAILED in c.statuses
         assert result.registers["REQUEST_CONTROL"] & 1 == 0
 
