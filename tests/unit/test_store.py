@@ -422,14 +422,14 @@ def run(cfg, rng, work, disturb=0.0, **options):
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_images(cfg, stall):
     rng = random.Random(f"{cfg}{stall}")
-    run(cfg, rng, random_commands(cfg, rng, 24), stall=stall, disturb=stall)
+    run(cfg, rng, random_commands(cfg, rng, 10), stall=stall, disturb=stall)
 
 
 @each_config
-@pytest.mark.parametrize(("stall", "pause"), [(0.0, 40), (0.4, 0)])
+@pytest.mark.parametrize(("stall", "pause"), [(0.0, 15), (0.4, 0)])
 def test_both_destinations_scatters_and_raw_images(cfg, stall, pause):
     rng = random.Random(f"{cfg}{stall}")
-    bench = run(cfg, rng, random_commands(cfg, rng, 32, chip=0.5, scatter=0.3, raws=8),
+    bench = run(cfg, rng, random_commands(cfg, rng, 12, chip=0.5, scatter=0.3, raws=4),
                 stall=stall, disturb=stall, pause=pause)
     assert bench.rows
     assert bench.raw_dones
@@ -445,7 +445,7 @@ def test_rows_that_the_memory_keeps_waiting():
 def test_raw_images_and_tiles_on_chip_end_together(cfg):
     rng = random.Random(str(cfg))
     for pause in 0, 10:
-        run(cfg, rng, random_commands(cfg, rng, 60, chip=1, rows=1, raws=60), pause=pause,
+        run(cfg, rng, random_commands(cfg, rng, 30, chip=1, rows=1, raws=30), pause=pause,
             raw_rate=0.7)
 
 
@@ -459,7 +459,7 @@ def test_bursts_of_training_are_short(cfg):
 @each_config
 def test_memory_that_takes_data_before_addresses(cfg):
     rng = random.Random(str(cfg))
-    run(cfg, rng, random_commands(cfg, rng, 12, raws=3), stall=0.2, wait_for_w=True)
+    run(cfg, rng, random_commands(cfg, rng, 8, raws=3), stall=0.2, wait_for_w=True)
 
 
 @some_configs
@@ -467,7 +467,7 @@ def test_two_units_share_a_quantiser(cfg):
     rng = random.Random(str(cfg))
     benches = [Bench(cfg, rng, stall=0.1) for _ in range(2)]
     for bench in benches:
-        bench.start(*random_commands(cfg, rng, 24, bfp=1, chip=0.3, raws=2))
+        bench.start(*random_commands(cfg, rng, 14, bfp=1, chip=0.3, raws=2))
     simulate(benches, [bench.finish for bench in benches], disturb=0.5)
 
 
@@ -521,7 +521,7 @@ def test_abort_finishes_what_is_owed_and_the_unit_starts_afresh(cfg, wait_for_w)
     async def process(ctx):
         ctx.set(bench.dut.seed, bench.seed)
         ctx.set(bench.dut.base, bench.base)
-        for _ in range(5):
+        for _ in range(3):
             bench.start(*random_commands(cfg, rng, 20, chip=rng.choice([0, 0, 1]), raws=3))
             for _ in range(rng.randrange(5, 120)):
                 await bench.step(ctx)
