@@ -59,7 +59,7 @@ def test_random_programs(policy):
     results = run(pairs)
     assert 0 in {r.registers["ERROR_CODE"] for r in results}
     both = [r for r in results if all(r.registers[f"{p}OPERATIONS"] for p in ("", "INFERENCE_"))]
-    assert len(both) > 5
+    assert len(both) > 3
     if policy == 0:
         assert not [text for r in results for text in over_bounds(r)]
     if policy == 2:
