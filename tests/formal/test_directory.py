@@ -55,7 +55,8 @@ def build(m, ports, broken=None):
         m.d.comb += getattr(dut, name).eq(free(len(getattr(dut, name)), name, ports))
     start, drop, read, write = (free(1, name, ports) for name in ("start", "drop", "read", "write"))
     slot, read_slot = (free(CFG.spad_slot_bits, name, ports) for name in ("slot", "read_slot"))
-    m.d.comb += [dut.start.eq(start & (broken != "start")), dut.drop.eq(drop & (broken != "drop")), dut.read.eq(read),
+    m.d.comb += [dut.start.eq(start & (broken != "start")),
+                 dut.drop.eq(drop & (broken != "drop")), dut.read.eq(read),
                  dut.read_slot.eq(read_slot), dut.slot.eq(slot), dut.write.eq(write)]
 
     # --- how the sequencer uses it ---------------------------------------------------------------
