@@ -68,9 +68,15 @@ def timeline(path: Path, served: Served, around: int = 3000) -> None:
     launches = np.unique(served.posted + served.latency - served.service)
     if not len(trace):
         return
-    # The first batch with training before and behind it that lies in the trace.
     inside = launches[(launches > around) & (launches + around < trace[-1, 0])]
-    begin = int(inside[0] if len(inside) else launches[0]) - around // 3
+    training = intervals(trace, 0, int(trace[-1, 0]))
+
+    def mixed(launch):
+        """Clocks around a launch in which the array works for training."""
+        begin, end = launch - around // 3, launch + around - around // 3
+        return sum(max(0, min(b, end) - max(a, begin)) for a, b in training)
+
+    begin = int(max(inside, key=mixed) if len(inside) else launches[0]) - around // 3
     end = begin + around
     from matplotlib.patches import Patch
 

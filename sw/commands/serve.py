@@ -35,7 +35,7 @@ RATES = {"learning_rate": 0.1, "momentum": 0.9}
 #: DRAM that the simulation models: clocks of latency, bytes a clock.
 LATENCY = 100
 #: Clocks in the trace.
-TRACE = 60_000
+TRACE = 150_000
 
 
 def add_arguments(commands) -> None:
