@@ -14,7 +14,7 @@ from hw.regs import UNITS
 from sw.compiler.network import Network
 from sw.nn.parameters import Parameters
 from sw.runtime.backends import Timing
-from sw.runtime.server import Scheduling, Served, Server, TrainingJob
+from sw.runtime.server import Scheduling, Served, Server, TrainingJob, quiet
 
 #: Full batches from which the capacity is measured.
 FULL_BATCHES = 6
@@ -97,7 +97,7 @@ class Colocation:
         self._memories: dict[int, np.ndarray] = {}
         self._quiet: dict[tuple, Served] = {}
         x = np.zeros((FULL_BATCHES * batch_max, network.inputs), np.float32)
-        with ThreadPoolExecutor(2) as pool:
+        with quiet(), ThreadPoolExecutor(2) as pool:
             full = pool.submit(self._run, x, 0, Scheduling(), None)
             alone = training and pool.submit(self._run, x[:1], 0, Scheduling(policy="priority"),
                                              training)
@@ -130,10 +130,10 @@ class Colocation:
 
         Without training the policy changes nothing: such runs are kept.
         """
-        quiet = replace(scheduling, policy="priority", spike_threshold=0)
-        key = x.tobytes(), clocks.tobytes(), quiet
-        with ThreadPoolExecutor(2) as pool:
-            off = key not in self._quiet and pool.submit(self._run, x, clocks, quiet, None,
+        undisturbed = replace(scheduling, policy="priority", spike_threshold=0)
+        key = x.tobytes(), clocks.tobytes(), undisturbed
+        with quiet(), ThreadPoolExecutor(2) as pool:
+            off = key not in self._quiet and pool.submit(self._run, x, clocks, undisturbed, None,
                                                         0 if self.training else trace)
             on = self.training and pool.submit(self._run, x, clocks, scheduling, self.training,
                                                trace)

@@ -12,6 +12,7 @@ Both regions lie in one memory: training's at address 0, inference's behind it.
 
 import contextlib
 import sys
+import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -149,6 +150,18 @@ class Served:
     operations: int = 0
     clocks: int = 0
     problems: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def quiet():
+    """The simulator's talk goes to standard error: it is no result.
+
+    Threads share standard output; in others than the first nothing is changed, so whoever starts
+    them does this around them.
+    """
+    first = threading.current_thread() is threading.main_thread()
+    with contextlib.redirect_stdout(sys.stderr) if first else contextlib.nullcontext():
+        yield
 
 
 class Server:
@@ -303,7 +316,7 @@ class Server:
                     ring_log2=self.plan.registers["RING_LOG2"], epochs=1 << 30,
                     trace=warm + trace if trace else 0, bucket=bucket)
         try:
-            with contextlib.redirect_stdout(sys.stderr):
+            with quiet():
                 _, result = simulate(self.cfg, [
                     Job(memory=whole, prefix="INFERENCE_", registers=prepare, **settings),
                     Job(memory=None, registers=enable, host=host, **settings)])
