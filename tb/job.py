@@ -223,7 +223,7 @@ class Result:
 
     memory: np.ndarray
     registers: dict[str, int]
-    log: HostLog | None
     cycles: int
     protocol_errors: list[str]
     outstanding: bool
+    log: HostLog | None = None
