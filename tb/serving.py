@@ -60,7 +60,7 @@ class Serving:
     def __init__(self, cfg: Config, *, count: int, sizes: tuple[int, ...] = (8, 6),
                  batch_max: int = 4, ring_log2: int = 3, nonfinite=frozenset(), bad=frozenset(),
                  seed: int = 0):
-        self.cfg, self.count, self._nonfinite, self._width = cfg, count, nonfinite, sizes[-1]
+        self.cfg, self.count = cfg, count
         network = perceptron(sizes)
         self.plan = plan = ServingPlan(cfg, network, batch_max, ring_log2=ring_log2)
         memory = plan.image()
@@ -138,8 +138,6 @@ class Serving:
         known = np.ones(len(expected), bool)
         if len(statuses) < self.count:  # descriptors of requests that were refused
             known[self.plan.ring:self.plan.ring + self._entries * self.cfg.entry_bytes] = False
-        for n in self._nonfinite:  # what is not a number may be in the padding too
-            known[self.outputs[n] + 4 * self._width:self.outputs[n] + self.given] = False
         return problems + [f"INFERENCE_memory: {text}" for text in differences(
             region[known], expected[known])]
 

@@ -117,7 +117,7 @@ async def hold_bounds(dut):
                             ("READ_CREDITS_IDLE", idle)):
             assert await host.write(OFFSETS[name], value) == AxiResp.OKAY
         most = min(max(beats, 1), 256)
-        assert await host.register("QUANTISER_HOLD_BOUND") == 1
+        assert await host.register("QUANTISER_HOLD_BOUND") == 0
         assert await host.register("WRITE_HOLD_BOUND") == 2 * most
         assert await host.register("READ_HOLD_BOUND") == min(
             max(credits_, idle, most), config().outstanding * most)

@@ -55,7 +55,7 @@ class Occupancy(wiring.Component):
         m = Module()
         capacity = self.cfg.outstanding * self.max_beats
         asked = Mux(self.most_credits > self.max_beats, self.most_credits, self.max_beats)
-        bounds = {"ARRAY": self.array_bound, "VECTOR": self.vector_bound, "QUANTISER": 1,
+        bounds = {"ARRAY": self.array_bound, "VECTOR": self.vector_bound, "QUANTISER": 0,
                   "READ": Mux(asked < capacity, asked, capacity), "WRITE": 2 * self.max_beats}
         for n, (unit, _) in enumerate(UNITS):
             use = self.activity[2 * n:2 * n + 2]

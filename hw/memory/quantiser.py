@@ -40,7 +40,7 @@ class Quantiser(wiring.Component):
     use : Out(1).array(2), a row of the context is taken
     asks : Out(1).array(2), the context asks for a row to be taken
     held : Out(16), clocks for which inference's present request has been waiting up to now, in
-        each of which a row of training was taken; at most 1
+        each of which a row of training was taken; at most 1, with `fair` only
     """
 
     LATENCY = 1 + QuantiseLane.LATENCY

@@ -206,6 +206,7 @@ class Machine:
             images.store(cfg, grid, packed, rows, False, spilled >= 0)
         if name == "y" and f["function"] != Function.NONE.value:
             self._epilogue(f, Function(f["function"]), acc[:rows, :cols])
+            acc[:, cols:] = 0
         if f["y_target"] == YTarget.ACC.value:
             self.chip.put_acc(f["y_window"], acc, rows, cols)
         else:

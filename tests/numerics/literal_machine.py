@@ -207,7 +207,10 @@ class ArrayInstruction(Memory):
                 self.touch(False, kind, name, y, x, bfp, limits[0])
             self.last_operand = (y, x)
             w = self.values(name, y, x, limits, bfp)
-        for r, c in itertools.product(range(valid[0]), range(valid[1])):
+        for r, c in itertools.product(range(valid[0]), range(self.t)):
+            if function is not Function.NONE and c >= valid[1]:
+                tile[r][c] = Fraction(0)
+                continue
             if function in (Function.BIAS, Function.BIAS_RELU):
                 tile[r][c] = self.check.plus(tile[r][c], w[0][c])
             if function in (Function.RELU, Function.BIAS_RELU):

@@ -69,7 +69,7 @@ def test_bounds(beats, credits, read):
     async def bench(ctx, dut):
         ctx.set(dut.max_beats, beats)
         ctx.set(dut.most_credits, credits)
-        assert [ctx.get(b) for b in dut.hold_bound] == [20, 5, 1, read, 2 * beats]
+        assert [ctx.get(b) for b in dut.hold_bound] == [20, 5, 0, read, 2 * beats]
 
     run(bench)
 
