@@ -19,6 +19,9 @@ PAGE = 4096
 #: Byte between and behind the regions, which nothing may change.
 GUARD = 0xA5
 PREFIXES = ("", "INFERENCE_")
+#: Registers of SGD of the inference context: 0.2, 0.5 and 0.02.
+OTHER_RATES = {"LEARNING_RATE": 0x3E4CCCCD, "MOMENTUM": 0x3F000000, "WEIGHT_DECAY": 0x3CA3D70A}
+
 
 class SharedProgram(Program):
     """Programs on some slots: four runs in the scratchpad from `spad` on, 28 slots from `acc` on.
@@ -177,10 +180,11 @@ class Pair:
     def __post_init__(self):
         memory, self.bases = place(*(p.memory() for p, _ in self.programs))
         self._sides = []
-        for (program, start), base in zip(self.programs, self.bases, strict=True):
+        for (program, start), base, rates in zip(self.programs, self.bases,
+                                                 (RATES, OTHER_RATES), strict=True):
             self._sides.append({
                 "REGION_BASE_LO": base, "REGION_BASE_HI": 0, "REGION_SIZE": len(program.memory()),
-                "SEED": program.seed, "PROGRAM_ADDR": start, **RATES})
+                "SEED": program.seed, "PROGRAM_ADDR": start, **rates})
         starts = [(clock, f"{prefix}CONTROL", 1)
                   for clock, prefix in zip(self.starts, PREFIXES, strict=True)]
         self.job = Job(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hw.config import load
-from hw.isa import Function
+from hw.isa import Function, XSource, YTarget
 from sw.compiler.assembler import window
 from tb.colocation import HalfProgram, Pair, SharedProgram, over_bounds, step
 from tb.fuzz import Fuzz
@@ -101,6 +101,28 @@ def test_in_lock_step(policy):
         assert max(r.registers["ARRAY_TRAINING_HELD"] for r in results) > 0
     if policy == 1:
         assert max(r.registers["ARRAY_INFERENCE_HELD"] for r in results) > 0
+
+
+def test_held_training_begins_no_operation():
+    """The array ends what is inside, though all operands of a thousand clocks are on chip."""
+    pairs, clocks = [], range(2100, 2500, 37)
+    for clock in clocks:
+        p, q = Program(TINY, 7), HalfProgram(TINY, 8, second=True)
+        w, y, chip = p.bfp(32, 32), p.room(16, 32, False), window(2 * TINY.bank_slots, 2, 3)
+        p.gemm(p.bfp(16, 4), p.bfp(4, 32), p.room(16, 32, True), y_target=YTarget.CHIP,
+               dw_window=chip, y_window=window(0, 2, 3))
+        for _ in range(2):  # the second one finds W
+            p.gemm(y, w, y, k=32, x_source=XSource.CHIP, x_window=chip, w_keep=1,
+                   w_window=window(TINY.bank_slots, 3, 3), y_target=YTarget.ACC,
+                   y_window=window(0, 2, 3))
+        q.function(Function.ADD, 4, 4)
+        writes = [(clock, "POLICY", 2), (clock + 400, "POLICY", 0)]
+        pairs.append(Pair(TINY, [(p, p.end()), (q, q.end())], (0, 0), writes, {}, {"latency": 4}))
+    for clock, result in zip(clocks, run(pairs), strict=True):
+        trace = result.log.trace
+        works = [trace[np.searchsorted(trace[:, 0], at, "right") - 1, 1] & 1
+                 for at in (clock, *range(clock + 50, clock + 400), clock + 450)]
+        assert works == [1] + 350 * [0] + [1]
 
 
 def test_bounds_are_met():

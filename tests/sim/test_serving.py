@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hw.config import load
+from hw.control.occupancy import USES
 from hw.isa import Function, Order
 from hw.regs import BINS, TIMES, UNITS
 from sw.golden.serving import Status
@@ -216,7 +217,7 @@ def bins(times):
 
 TIME_READS = [f"{t}_{w}" for t, _ in TIMES for w in ("COUNT", "SUM", "MIN", "MAX")] + [
     f"{t}_BIN_{b}" for t, _ in TIMES for b in range(BINS)]
-USE_READS = [f"{unit}_{what}" for unit, _ in UNITS for what in ("TRAINING", "INFERENCE", "UNUSED")]
+USE_READS = [f"{unit}_{what}" for unit, _ in UNITS for what in USES]
 
 
 def test_counters_agree_with_the_bus():
@@ -240,6 +241,14 @@ def test_counters_agree_with_the_bus():
         used = result.log.use[:, 1:].sum(0)
         names = [f"{unit}_{who}" for unit, _ in UNITS for who in ("TRAINING", "INFERENCE")]
         assert [result.registers[name] for name in names] == used.tolist()
+        held = [result.registers[f"{unit}_{who}_HELD"] for unit, _ in UNITS
+                for who in ("TRAINING", "INFERENCE")]
+        assert any(held) == (c.training is not None)
+        # Clocks until the registers of a unit are read; between units pass equally many.
+        clocks = [sum(result.registers[f"{unit}_{what}"] for what in (
+            "TRAINING", "INFERENCE", "UNUSED")) for unit, _ in UNITS]
+        assert clocks[0] > result.log.use[-1, 0]
+        assert len(set(np.diff(clocks))) == 1
 
 
 def ends(c, result):
