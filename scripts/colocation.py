@@ -65,8 +65,8 @@ def main() -> int:
         for policy in POLICIES:
             for value in args.loads:
                 rows.append(measure(colocation, x, value, policy, 0))
-                print(" ".join(f"{'-' if v is None else v:>9}" if isinstance(v, str | int | None)
-                               else f"{v:>9.4g}" for v in rows[-1].values()), flush=True)
+                print(" ".join(f"{v:>9.4g}" if isinstance(v, float) else f"{v!s:>9}"
+                               for v in rows[-1].values()), flush=True)
     with replacing(FOLDER / "colocation.csv") as file:
         file.write(("\n".join([",".join(COLUMNS),
                                *(",".join(map(str, r.values())) for r in rows)]) + "\n").encode())

@@ -22,8 +22,8 @@ FAULTS = {
         r"(?s)(module \S+\.array_stream\.sequencer\.tags .*?)= r_data\[\d+:\d+\] == col;",
         r"\1= 1'd1;"),
     "functions give zeros": (
-        r"(?s)(\bnpu_accumulator accumulator \(.*?)\.v_w_data\(v_w_data\)",
-        r"\1.v_w_data(128'd0)"),
+        r"(?s)(\bnpu_accumulator accumulator \(.*?)\.v_w_data__0\(v_w_data__0\)",
+        r"\1.v_w_data__0(128'd0)"),
 }
 
 

@@ -385,7 +385,7 @@ def test_uses_its_credits(credits):
     rng = random.Random(0)
     commands = random_commands(rng, cfg, 12, dests=(ACC,))
     for k, command in enumerate(commands):
-        command |= {"addr": k * 4096, "rows": 4, "fp32": 1}
+        command |= {"addr": k * 4096, "rows": 4, "fp32": 1, "gather": 0}
     images = [random_image(rng, cfg, c) for c in commands]
     out = run(cfg, commands, images, latency=20, limits=[(4, credits)])
     assert out.events == expected_events(cfg, commands, images)
