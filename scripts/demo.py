@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sw.cli import main as sw
 
-CONFIG, LOAD, REQUESTS, BATCH = "tiny", 0.6, 600, 8
+CONFIG, LOAD, REQUESTS, BATCH = "tiny", 0.6, 2000, 8
 FOLDER = Path(__file__).parents[1] / "build" / "demo"
 #: Most that priority may add to the mean service time and to the p99 latency.
 SERVICE, LATENCY = 0.02, 0.05
