@@ -225,19 +225,19 @@ class Npu(wiring.Component):
                 "policy", "max_burst_beats", "read_credits", "read_credits_idle",
                 "spike_threshold")),
         ]
-        for part in (parts.array_arbiter, parts.vector, parts.quantiser, parts.bus):
-            m.d.comb += [part.fair.eq(policy.fair), part.hold.eq(policy.hold)]
         # An operation of training keeps its accumulator bank's ports busy, so none is begun while
         # inference waits for one.
         n = ContextId.INFERENCE.value
         waits = [getattr(parts.accumulator, f"{port}_valid")[n]
                  & ~getattr(parts.accumulator, f"{port}_ready")[n]
                  for port in ("s_r", "l_w", "v_r", "v_w")]
-        m.d.comb += parts.array_arbiter.hold.eq(policy.hold | policy.priority & Cat(waits).any())
+        in_the_way = policy.priority & Cat(waits).any()
         # What training has begun must come to its end when it is stopped while held.
-        stopping = parts.context[ContextId.TRAINING.value].abort
-        for part in (parts.quantiser, parts.bus):
-            m.d.comb += part.hold.eq(policy.hold & ~stopping)
+        held = policy.hold & ~parts.context[ContextId.TRAINING.value].abort
+        for part, hold in ((parts.array_arbiter, policy.hold | in_the_way),
+                           (parts.vector, policy.hold), (parts.quantiser, held),
+                           (parts.bus, held)):
+            m.d.comb += [part.fair.eq(policy.fair), part.hold.eq(hold)]
         for c, (beats, credits_) in enumerate(((policy.max_beats, policy.credits),
                                                (MAX_BEATS, NO_CREDIT_LIMIT))):
             m.d.comb += [parts.load[c].max_beats.eq(beats), parts.store[c].max_beats.eq(beats),
