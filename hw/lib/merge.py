@@ -31,8 +31,8 @@ def _renamed(bodies: dict[str, str]) -> dict[str, str]:
     return out
 
 
-def merged(netlist: str) -> str:
-    """RTLIL `netlist`, without attributes, with the first of modules that differ in name only."""
+def merged(netlist: str) -> list[str]:
+    """Modules of RTLIL `netlist`, without attributes: the first of those that differ in name."""
     bodies = _renamed(dict(MODULE.findall(netlist)))
     while True:
         first, twins = {}, {}
@@ -40,6 +40,6 @@ def merged(netlist: str) -> str:
             if (kept := first.setdefault(body, name)) != name:
                 twins[name] = kept
         if not twins:
-            return "".join(f"module {name}\n{body}end\n" for name, body in bodies.items())
+            return [f"module {name}\n{body}end\n" for name, body in bodies.items()]
         bodies = {name: CELL.sub(lambda c, t=twins: f"  cell {t.get(c[1], c[1])} ", body)
                   for name, body in bodies.items() if name not in twins}

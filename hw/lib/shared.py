@@ -1,5 +1,7 @@
 """Modules of their own: leaves that are instantiated many times, units that convert in parallel."""
 
+from concurrent.futures import FIRST_COMPLETED, wait
+
 from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Instance, ResetSignal
 from amaranth.lib import wiring
@@ -20,11 +22,11 @@ def _convert(component: wiring.Component, name: str, platform: "SharedModules") 
     return text.replace("attribute \\top 1\n", "")
 
 
-def _convert_unit(name: str, kind: type, *arguments) -> dict[str, str]:
-    """RTLIL by module of a unit and of the leaves it shares; runs in a worker process."""
+def _convert_unit(name: str, kind: type, *arguments) -> tuple[dict, dict]:
+    """RTLIL by module of a unit and its leaves, and the units inside it; in a worker process."""
     shared = SharedModules()
     text = _convert(kind(*arguments), name, shared)
-    return shared.texts() | {name: text}
+    return shared.leaves | {name: text}, shared.units
 
 
 class SharedModules:
@@ -33,20 +35,26 @@ class SharedModules:
     Amaranth emits one Verilog module per instance. A leaf whose `elaborate` returns
     ``platform.instance(self, name, contents)`` is converted once under `name` and instantiated
     every other time; `name` must encode every parameter of the leaf. A unit, given to `unit`, is
-    converted on its own and once, in a process of `pool` if there is one. With ``platform=None``
-    (Amaranth's simulator) leaves and units elaborate the real thing instead.
+    converted on its own and once, in a worker of the executor `pool`; it may contain units. With
+    ``platform=None`` (Amaranth's simulator) leaves and units elaborate the real thing instead.
+
+    Attributes
+    ----------
+    leaves : RTLIL text by module
+    units : what to convert, by module: class and arguments
     """
 
     def __init__(self, pool=None):
-        self._texts: dict[str, str] = {}
-        self._pool, self._pending, self._units = pool, [], set()
+        self.leaves: dict[str, str] = {}
+        self.units: dict[str, tuple] = {}
+        self._pool, self._pending = pool, set()
 
     def instance(self, component: wiring.Component, name: str, contents) -> Instance:
         """Instance of shared module `name`; `contents(ports)` elaborates it the first time."""
-        if name not in self._texts:
-            self._texts[name] = _convert(_Shell(component.signature, contents), name, self)
+        if name not in self.leaves:
+            self.leaves[name] = _convert(_Shell(component.signature, contents), name, self)
         args = _ports(component)
-        inputs = {line.split()[-1] for line in self._texts[name].splitlines()
+        inputs = {line.split()[-1] for line in self.leaves[name].splitlines()
                   if line.lstrip().startswith("wire ") and " input " in line}
         for port, signal in (("clk", ClockSignal()), ("rst", ResetSignal())):
             if f"\\{port}" in inputs:
@@ -55,21 +63,26 @@ class SharedModules:
 
     def unit(self, component: wiring.Component, name: str, *arguments) -> Instance:
         """Instance of module `name`, converted from ``type(component)(component.cfg, ...)``."""
-        if name not in self._units:
-            self._units.add(name)
-            work = name, type(component), component.cfg, *arguments
-            if self._pool:
-                self._pending.append(self._pool.submit(_convert_unit, *work))
-            else:
-                self._texts |= _convert_unit(*work)
+        self._want(name, type(component), component.cfg, *arguments)
         return Instance(name, **_ports(component), i_clk=ClockSignal(), i_rst=ResetSignal())
+
+    def _want(self, name, *work):
+        if name not in self.units:
+            self.units[name] = work
+            if self._pool:  # else this is the conversion of a unit, whose caller does it
+                self._pending.add(self._pool.submit(_convert_unit, name, *work))
 
     def texts(self) -> dict[str, str]:
         """RTLIL text of all modules by name, in a fixed order."""
-        for future in self._pending:
-            self._texts |= future.result()
-        self._pending = []
-        return dict(sorted(self._texts.items()))
+        texts = dict(self.leaves)
+        while self._pending:
+            done, self._pending = wait(self._pending, return_when=FIRST_COMPLETED)
+            for future in done:
+                found, units = future.result()
+                texts |= found
+                for name, work in units.items():
+                    self._want(name, *work)
+        return dict(sorted(texts.items()))
 
 
 class _Shell(wiring.Component):

@@ -35,7 +35,7 @@ def test_twins_and_their_users_become_one():
         module(r"\top", "wire width 1 \\net",
                cell(r"\a", "\\one", ("\\port$7$8", "\\net")),
                cell(r"\b", "\\two", ("\\port$20$8", "\\net")))])
-    out = merged(text)
+    out = "".join(merged(text))
     assert names(out) == [r"\b.leaf", r"\b", r"\top"]
     top = out[out.index("module \\top"):]
     assert "cell \\b \\one" in top
@@ -47,4 +47,4 @@ def test_twins_and_their_users_become_one():
 def test_others_stay():
     text = "".join([leaf(r"\a", 7), leaf(r"\b", 7, "1'1"),
                     user(r"\c", 7, r"\a"), user(r"\d", 7, r"\b"), user(r"\e", 7, r"\b", "\\v")])
-    assert names(merged(text)) == [r"\a", r"\b", r"\c", r"\d", r"\e"]
+    assert names("".join(merged(text))) == [r"\a", r"\b", r"\c", r"\d", r"\e"]
