@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -203,11 +204,11 @@ def _explained(what: str, log: Path):
 
 
 def run_cocotb(directory: Path, test_module: str, run_directory: Path, top: str = "npu_tb",
-               environment: dict[str, str] | None = None):
+               environment: dict[str, str] | None = None, plusargs: Sequence[str] = ()):
     """Run the cocotb tests of `test_module` on the simulator in `directory` (from `build`).
 
     The simulator's output goes to sim.log in `run_directory`, which is its working directory.
-    `environment` is added to the simulator's environment variables.
+    `environment` is added to the simulator's environment variables, `plusargs` to its arguments.
 
     Raises
     ------
@@ -219,7 +220,7 @@ def run_cocotb(directory: Path, test_module: str, run_directory: Path, top: str 
         results = _Runner().test(
             test_module=test_module, hdl_toplevel=top, build_dir=directory,
             test_dir=run_directory, hdl_toplevel_lang="verilog", log_file=log,
-            extra_env=environment or {})
+            extra_env=environment or {}, plusargs=plusargs)
         total, failed = cocotb_tools.runner.get_results(results)
         if failed or not total:
             raise RuntimeError(f"{failed} of {total} tests failed")
@@ -232,7 +233,8 @@ def _host_ports(cfg: Config, host: Host | None) -> dict[str, int] | None:
                      "bucket": host.bucket}
 
 
-def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[Result]:
+def simulate(cfg: Config, jobs: list[Job], source: Path | None = None,
+             plusargs: Sequence[str] = ()) -> list[Result]:
     """Run `jobs` one after the other in one simulator process.
 
     Parameters
@@ -242,6 +244,8 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
         The first one brings its memory.
     source : Path, optional
         Verilog of the NPU instead of the generated one.
+    plusargs : sequence of str, optional
+        What that Verilog can ask for with $test$plusargs, each with its "+".
 
     Raises
     ------
@@ -290,7 +294,7 @@ def simulate(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[R
                 (run / f"{number}.requests").write_text("".join(
                     "{} {:x} {:x} {:x}\n".format(*request) for request in job.host.requests))
         (run / "jobs.json").write_text(json.dumps(described))
-        run_cocotb(directory, "tb.host", run)
+        run_cocotb(directory, "tb.host", run, plusargs=plusargs)
         answers = json.loads((run / "results.json").read_text())
         results = []
         length = 0

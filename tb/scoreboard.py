@@ -1,7 +1,6 @@
 """Runs jobs on the simulated NPU and compares everything with the golden model."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -235,6 +234,6 @@ def compare(cfg: Config, jobs: list[Job], results: list[Result]) -> list[Verdict
     return verdicts
 
 
-def run(cfg: Config, jobs: list[Job], source: Path | None = None) -> list[Verdict]:
+def run(cfg: Config, jobs: list[Job]) -> list[Verdict]:
     """Simulate `jobs` and judge them; arguments and errors as of `tb.runner.simulate`."""
-    return compare(cfg, jobs, simulate(cfg, jobs, source))
+    return compare(cfg, jobs, simulate(cfg, jobs))

@@ -3,6 +3,7 @@
 import pytest
 
 from tb import scoreboard
+from tests.patched import patched
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,11 @@ def verify():
         return [v.result for v in verdicts]
 
     return verify
+
+
+@pytest.fixture(scope="session")
+def patched_verilog(tmp_path_factory):
+    """File with the Verilog of `tests.patched`."""
+    path = tmp_path_factory.mktemp("patched") / "npu.v"
+    path.write_text(patched())
+    return path

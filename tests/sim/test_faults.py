@@ -1,30 +1,16 @@
 """The scoreboard finds faults: in the RTL, in the golden model, in one bit of memory."""
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hw.config import load
-from hw.generate import verilog
 from hw.isa import Function, Order
 from sw.golden.machine import Machine
 from tb import scoreboard
 from tb.program import Program
-
-TINY = load("tiny")
-
-#: Changes of the generated Verilog: pattern, replacement.
-FAULTS = {
-    "the array gives zeros": (r"\.sum\(sums\[\d+:\d+\]\)", ".sum(17'd0)"),
-    "a tag's column is not compared": (
-        r"(?s)(module \S+\.array_stream\.sequencer\.tags .*?)= r_data\[\d+:\d+\] == col;",
-        r"\1= 1'd1;"),
-    "functions give zeros": (
-        r"(?s)(\bnpu_accumulator accumulator \(.*?)\.v_w_data__0\(v_w_data__0\)",
-        r"\1.v_w_data__0(128'd0)"),
-}
+from tb.runner import simulate
+from tests.patched import FAULTS, TINY
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +23,17 @@ def jobs():
     return [p.job(p.end(), region_base=1 << 20)]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_fault_in_the_rtl(jobs, fault, tmp_path):
-    text, count = re.subn(*FAULTS[fault], verilog(TINY))
-    assert count
-    source = tmp_path / "npu.v"
-    source.write_text(text)
-    (verdict,) = scoreboard.run(TINY, jobs, source)
-    assert any("memory differs" in problem for problem in verdict.problems)
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+def test_fault_in_the_rtl(jobs, fault, patched_verilog):
+    plusargs = [fault] if fault else []
+    (verdict,) = scoreboard.compare(
+        TINY, jobs, simulate(TINY, jobs, patched_verilog, plusargs))
+    differs = any("memory differs" in problem for problem in verdict.problems)
+    assert differs if fault else not verdict.problems
 
 
 @pytest.fixture(scope="module")
-def results(jobs, simulate):
+def results(jobs):
     return simulate(TINY, jobs)
 
 

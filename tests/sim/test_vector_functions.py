@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hw.config import Config, load
+from hw.config import load
 from hw.isa import Function, Kind, Opcode
 from sw.compiler.assembler import window
 from sw.golden import images
@@ -21,19 +21,13 @@ from tb.program import (
     slots_of_set,
     word,
 )
+from tests.configurations import CONFIGS as LIMITS
 
 FUNCTIONS = [f for f in Function if f is not Function.NONE]
 REDUCE = (Function.COLUMN_SUM, *ROWS, *LOSSES)
 CONFIGS = {
     "tiny": load("tiny"), "edge": load("edge"),
-    # A last chunk of one column, 16-bit mantissas, one lane group more than rows.
-    "odd": Config(tile=5, dot_width=1, mant_width=12, spad_kib=1, spad_banks=2, acc_kib=4,
-                  acc_banks=2, axi_width=32, queue_depth=3, outstanding=2, write_buffer=4,
-                  vector_lanes=4),
-    # One lane; commands one at a time.
-    "lane": Config(tile=3, dot_width=1, mant_width=8, spad_kib=1, spad_banks=2, acc_kib=2,
-                   acc_banks=4, axi_width=128, queue_depth=2, outstanding=1, write_buffer=4,
-                   vector_lanes=1),
+    **{name: LIMITS[name] for name in ("five", "nibbles")},
 }
 MEMORIES = ({"latency": 1}, {"latency": 60}, {"stall": 0.5, "latency": 9, "seed": 3},
             {"bytes_per_cycle": 3, "latency": 4, "outstanding": 1})
