@@ -1,8 +1,10 @@
 """Accumulator memory: FP32 tiles in banks."""
 
+from functools import reduce
+from operator import xor
 from typing import NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,8 +28,9 @@ class Accumulator(wiring.Component):
     """FP32 tiles, a row is one word of T elements.
 
     The lower half of the slots is in the lower half of the banks, the upper half in the upper one;
-    inside a half successive slots are in successive banks. So contexts with a half each never meet,
-    and neighbouring tiles of one do not either.
+    inside a half a slot's bank is the exclusive or of all digits of its number there, a digit being
+    as wide as a bank's number. So contexts with a half each never meet, and neighbouring tiles of
+    one, in a row or a column of a window, seldom do.
 
     Per clock and bank one row is read and one written, for the first that asks. Reads: the execute
     unit (x), inference's store unit (s), the vector unit for inference (v), then training's s and
@@ -79,7 +82,9 @@ class Accumulator(wiring.Component):
             """Bank, and slot in the bank."""
             upper = slot >= half
             inside = Mux(upper, slot - half, slot)[:clog2(half)]
-            return Cat(inside[:bank_bits - 1], upper), inside[bank_bits - 1:]
+            width = bank_bits - 1
+            digits = [inside[n:n + width] for n in range(0, len(inside), width)] if width else []
+            return Cat(reduce(xor, digits, C(0, width))[:width], upper), inside[width:]
 
         def bank(slot):
             return split(slot)[0]

@@ -17,9 +17,12 @@ WRITES = ("x_w", None), ("l_w", 1), ("v_w", 1), ("l_w", 0), ("v_w", 0)
 
 
 def bank(cfg, slot):
-    """Halves of the slots in halves of the banks, inside a half in turn."""
+    """Halves of the slots in halves of the banks; inside a half the exclusive or of the digits."""
     upper, inside = divmod(slot, cfg.acc_slots // 2)
-    return upper, inside % (cfg.acc_banks // 2)
+    base, lower = cfg.acc_banks // 2, 0
+    while base > 1 and inside:
+        lower, inside = lower ^ inside % base, inside // base
+    return upper, lower
 
 
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"t{c.tile}b{c.acc_banks}")
