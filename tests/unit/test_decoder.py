@@ -136,7 +136,7 @@ def test_random_instructions(name, context):
     slots = 1 << cfg.spad_slot_bits
 
     async def bench(ctx):
-        for _ in range(1500):
+        for _ in range(1200):
             fields = random_fields(cfg, rng)
             rows = rng.choice([0, rng.randint(1, 2 * cfg.tile)]) if context is INFERENCE else 0
             spad, acc = random_region(rng, slots), random_region(rng, cfg.acc_slots)

@@ -25,7 +25,7 @@ SYSTEMS = [
                          ids=lambda c: f"t{c.tile}w{c.dot_width}m{c.mant_width}b{c.spad_banks}")
 def test_random_operations(cfg, gaps):
     rng = random.Random(f"{cfg.hash} {gaps}")
-    tiles, (operations,) = random_job(rng, cfg, 50)
+    tiles, (operations,) = random_job(rng, cfg, 30)
     pause = (lambda: rng.choice([0, 0, 1, 2, 5, 3 * cfg.tile, 30])) if gaps else None
     seen = run(cfg, tiles, operations, gaps=pause)
     for got, want in zip(seen.writes, model(cfg, tiles, operations), strict=True):
