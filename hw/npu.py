@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In
 from hw.accounting import count_context, count_shared, sticky
 from hw.config import Config, clog2
 from hw.control.commands import ContextId, Source
-from hw.control.context import SOURCES
+from hw.control.context_streams import SOURCES
 from hw.control.policy import NO_CREDIT_LIMIT
 from hw.memory.axi import MAX_BEATS
 from hw.parts import Parts

@@ -1,14 +1,6 @@
 """A context: runs one program on the shared units."""
 
-from amaranth.hdl import (
-    ClockDomain,
-    ClockSignal,
-    DomainRenamer,
-    Module,
-    Mux,
-    ResetSignal,
-    Signal,
-)
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Mux, ResetSignal, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,18 +13,11 @@ from hw.control.commands import (
     store_command,
     vector_command,
 )
-from hw.control.decoder import Decoder
+from hw.control.context_streams import SOURCES, ContextStreams
+from hw.control.dispatch import Dispatch
 from hw.control.fetch import Fetch
-from hw.control.index import AddressRegisters, LoopStack
 from hw.control.numbers import LOW_BITS
-from hw.control.stream import EVENTS, CommandStream
-from hw.isa import INSTRUCTION, INSTRUCTION_BYTES, Error, Opcode
-from hw.lib.arbiter import Arbiter
-
-#: Events by which the units report finished commands, and the outputs that name their stream.
-SOURCES = {"load_done": "load_source", "exec_read": None, "exec_done": None,
-           "vector_done": "vector_source", "store_read": "store_read_source",
-           "store_done": "store_done_source"}
+from hw.isa import INSTRUCTION, Error, Opcode
 
 
 class Context(wiring.Component):
@@ -97,193 +82,124 @@ class Context(wiring.Component):
             "wait_load": Out(1), "wait_store": Out(1),
         })
 
-    def _streams(self, m, platform):
-        """The two streams, and the arbiters between them and the units; the input for fetches."""
-        work = DomainRenamer("work")
-        streams = {s: CommandStream(self.cfg, s) for s in EVENTS}
-        for source, s in streams.items():
-            name = f"{source.name.lower()}_stream"
-            m.submodules[name] = work(
-                platform.unit(s, f"npu_{name}", source) if platform else s)
-            m.d.comb += [s.abort.eq(self.abort), s.region_size.eq(self.region_size)]
-            for event in EVENTS[source]:
-                name = SOURCES[event]
-                mine = getattr(self, name) == source if name else 1
-                m.d.comb += getattr(s, event).eq(getattr(self, event) & mine)
-        array, vector = streams.values()
-        m.submodules.load_arbiter = work(
-            loads := Arbiter(load_command(self.cfg), 3, priority=True))
-        m.submodules.vector_arbiter = work(vectors := Arbiter(vector_command(self.cfg)))
-        m.submodules.store_arbiter = work(stores := Arbiter(store_command(self.cfg)))
-        for name, arbiter in ("load", loads), ("vector", vectors), ("store", stores):
-            wiring.connect(m, getattr(array, name), arbiter.i[-2])
-            wiring.connect(m, getattr(vector, name), arbiter.i[-1])
-            wiring.connect(m, arbiter.o, wiring.flipped(getattr(self, name)))
-        wiring.connect(m, array.exec, wiring.flipped(self.exec))
-        m.d.comb += [array.batch_buffer.eq(self.batch_buffer),
-                     self.wait_load.eq(array.wait_load), self.wait_store.eq(array.wait_store)]
-        return array, vector, loads.i[0]
-
     def _inside(self, m, port, done):
         """Commands of `port` that a shared unit has taken and not done. No restart resets them."""
         inside = Signal(LOW_BITS, name=f"inside_{done}")
         m.d.sync += inside.eq(inside + (port.valid & port.ready) - getattr(self, done))
         return inside
 
+    def _fail(self, m, code, address, at):
+        m.d.sync += [self.error.eq(1), self.error_code.eq(code), self.error_addr.eq(address),
+                     self.error_pc.eq(at)]
+
     def elaborate(self, platform):
         m = Module()
-        cfg = self.cfg
         work = DomainRenamer("work")
         m.domains.work = domain = ClockDomain("work", local=True)
         m.d.comb += [domain.clk.eq(ClockSignal()),
                      domain.rst.eq(ResetSignal() | self.restart)]
-        m.submodules.registers = work(registers := AddressRegisters())
-        m.submodules.loops = work(loops := LoopStack())
-        m.submodules.decoder = work(decoder := Decoder(cfg, self.context))
-        m.submodules.fetch = work(fetch := Fetch(cfg, self.context))
-        array, vector, program = self._streams(m, platform)
+        m.submodules.fetch = work(fetch := Fetch(self.cfg, self.context))
+        streams = ContextStreams(m, self, platform)
         pc = Signal(OFFSET_BITS)
-        launched = Signal()  # by the request unit
-        wiring.connect(m, fetch.load, program)
+        dispatch = Dispatch(m, self, pc, streams)
+        wiring.connect(m, fetch.load, streams.program)
         m.d.comb += [
-            fetch.pc.eq(pc), fetch.region_size.eq(self.region_size), fetch.cached.eq(launched),
+            fetch.pc.eq(pc), fetch.region_size.eq(self.region_size),
             fetch.clear.eq(self.drop), fetch.abort.eq(self.abort),
             fetch.instr_valid.eq(self.instr_valid), fetch.instr.eq(self.instr),
-            registers.i.eq(fetch.o),
+            dispatch.registers.i.eq(fetch.o),
         ]
+        begin, complete = self._run(m, fetch, dispatch, streams, pc)
+        m.d.comb += streams.array.forget.eq(self.drop | (begin & ~self.cached))
+        self._phase(m, streams, begin)
+        self._end(m, pc, complete)
+        return m
 
-        # --- the instruction, its stream, and what comes next ------------------------------------
-        instr = Signal(INSTRUCTION)
-        m.d.comb += instr.eq(registers.o)
-        with m.If(registers.o.run_m & (registers.o.opcode == Opcode.GEMM.value)):
-            m.d.comb += instr.m.eq(self.batch_rows)
-        step = Signal()  # execute it
-        go = Signal()  # its stream takes it
-        to_vector = Signal()
-        control = Signal()  # for this context alone
-        next_pc = Signal(OFFSET_BITS)
-        refusal = Signal(Error)
-        op = {o: Signal(name=f"is_{o.name.lower()}") for o in Opcode}
-        following = pc + INSTRUCTION_BYTES
-        m.d.comb += [
-            *(s.eq(instr.opcode == o.value) for o, s in op.items()),
-            to_vector.eq(op[Opcode.VECTOR] | op[Opcode.CONVERT]),
-            control.eq(op[Opcode.LOOP] | op[Opcode.NEXT] | op[Opcode.ADDRESS]),
-            go.eq(Mux(to_vector, vector.ready & (array.unfinished <= instr.overlap),
-                      array.ready & (vector.unfinished <= instr.overlap))),
-            self.decoded.eq(step & (to_vector | op[Opcode.GEMM] | op[Opcode.GRAD])),
-            array.start.eq(self.decoded & ~to_vector), vector.start.eq(self.decoded & to_vector),
-            registers.write.eq(step & op[Opcode.ADDRESS]),
-            decoder.instr.eq(instr), decoder.batch_buffer.eq(self.batch_buffer),
-            *(getattr(decoder, n).eq(getattr(self, n))
-              for n in ("spad_first", "spad_last", "acc_first", "acc_last")),
-            loops.turns.eq(instr.m), loops.body.eq(following),
-            loops.open.eq(step & op[Opcode.LOOP] & (instr.m != 0)),
-            loops.next.eq(step & op[Opcode.NEXT]),
-            next_pc.eq(following), refusal.eq(decoder.error),
-        ]
-        with m.If(op[Opcode.LOOP] & (instr.m == 0)):
-            m.d.comb += next_pc.eq(pc + (instr.bm + 1) * INSTRUCTION_BYTES)
-        with m.Elif(op[Opcode.NEXT] & loops.again):
-            m.d.comb += next_pc.eq(loops.begin)
-        with m.If((decoder.error == Error.NONE)
-                  & ((op[Opcode.LOOP] & (instr.m != 0) & loops.full)
-                     | (op[Opcode.NEXT] & loops.empty))):
-            m.d.comb += refusal.eq(Error.BAD_FIELD)
-        for s in (array, vector):
-            m.d.comb += [s.instr.eq(instr), s.pc.eq(pc)]
-            for name in (f"{size}_{d}" for size in ("count", "rest") for d in s.dimensions):
-                m.d.comb += getattr(s, name).eq(getattr(decoder, name))
-
-        # --- the phase that clocks count under ---------------------------------------------------
-        phase = {s: Signal.like(self.phase, name=f"phase_{s.source.name.lower()}")
-                 for s in (array, vector)}
-        phase_before = Signal.like(self.phase)
-        for s, latest in phase.items():
-            with m.If(s.start):
-                m.d.sync += latest.eq(instr.phase)
-        with m.If(array.unfinished != 0):
-            m.d.comb += self.phase.eq(phase[array])
-        with m.Elif(vector.unfinished != 0):
-            m.d.comb += self.phase.eq(phase[vector])
-        with m.Else():
-            m.d.comb += self.phase.eq(phase_before)
-        m.d.sync += phase_before.eq(self.phase)
-
-        # --- run state ---------------------------------------------------------------------------
-        drained = Signal()
-        lost = Signal()  # a sequencer has refused an address
-        m.d.comb += [drained.eq(array.drained & vector.drained),
-                     lost.eq(array.bad_address | vector.bad_address)]
-
-        def fail(code, address, at):
-            m.d.sync += [self.error.eq(1), self.error_code.eq(code), self.error_addr.eq(address),
-                         self.error_pc.eq(at)]
-
-        complete = Signal()
+    def _run(self, m, fetch, dispatch, streams, pc):
+        """Run a program; its begin, and its end without a restart."""
+        decoder = dispatch.decoder
         begin = Signal()
-        quiet = Signal()  # nothing of this context is inside a unit
-        m.d.comb += [
-            array.forget.eq(self.drop | (begin & ~self.cached)),
-            quiet.eq(self.units_idle & (self._inside(m, self.exec, "exec_done") == 0)
-                     & (self._inside(m, self.vector, "vector_done") == 0)),
-        ]
+        complete = Signal()
+        launched = Signal()  # by the request unit
+        m.d.comb += fetch.cached.eq(launched)
         with m.FSM(name="run", domain="work"):
             with m.State("IDLE"):
                 with m.If(self.start & ~self.abort):
-                    m.d.comb += [begin.eq(1), registers.clear.eq(1), loops.clear.eq(1)]
+                    m.d.comb += [begin.eq(1), dispatch.registers.clear.eq(1),
+                                 dispatch.loops.clear.eq(1)]
                     m.d.work += launched.eq(self.cached)
                     m.d.sync += [pc.eq(self.program_addr), self.busy.eq(1), self.done.eq(0),
                                  self.error.eq(0), self.error_code.eq(Error.NONE),
-                                 self.error_addr.eq(0), self.error_pc.eq(0), phase_before.eq(0)]
+                                 self.error_addr.eq(0), self.error_pc.eq(0)]
                     m.next = "FETCH"
             with m.State("FETCH"):
                 m.d.comb += fetch.start.eq(1)
                 m.next = "TAKE"
             with m.State("TAKE"):  # wait for the instruction
-                with m.If(lost | self.abort):
+                with m.If(streams.lost | self.abort):
                     m.next = "STOP"
                 with m.Elif(fetch.ready):
-                    m.d.comb += [fetch.take.eq(1), registers.start.eq(1)]
+                    m.d.comb += [fetch.take.eq(1), dispatch.registers.start.eq(1)]
                     m.next = "ADD"
-                with m.Elif(fetch.outside & drained):
-                    fail(Error.BAD_ADDRESS, pc, pc)
+                with m.Elif(fetch.outside & streams.drained):
+                    self._fail(m, Error.BAD_ADDRESS, pc, pc)
                     m.next = "DRAIN"
             with m.State("ADD"):  # address registers
-                with m.If(registers.done):
+                with m.If(dispatch.registers.done):
                     m.d.comb += decoder.start.eq(1)
                     m.next = "DISPATCH"
             with m.State("DISPATCH"):
-                with m.If(lost | self.abort):
+                with m.If(streams.lost | self.abort):
                     m.next = "STOP"
-                with m.Elif(decoder.done & (refusal != Error.NONE)):
-                    with m.If(drained):
+                with m.Elif(decoder.done & (dispatch.refusal != Error.NONE)):
+                    with m.If(streams.drained):
                         m.d.comb += self.taken.eq(1)
-                        fail(refusal, pc, pc)
+                        self._fail(m, dispatch.refusal, pc, pc)
                         m.next = "DRAIN"
-                with m.Elif(decoder.done & op[Opcode.END]):
-                    with m.If(drained):
+                with m.Elif(decoder.done & dispatch.op[Opcode.END]):
+                    with m.If(streams.drained):
                         m.d.comb += self.taken.eq(1)
                         m.next = "DRAIN"
-                with m.Elif(decoder.done & Mux(op[Opcode.FENCE], drained, go | control)):
-                    m.d.comb += [step.eq(1), self.taken.eq(1)]
-                    m.d.sync += pc.eq(next_pc)
+                with m.Elif(decoder.done & Mux(dispatch.op[Opcode.FENCE], streams.drained,
+                                               dispatch.ready)):
+                    m.d.comb += [dispatch.step.eq(1), self.taken.eq(1)]
+                    m.d.sync += pc.eq(dispatch.next_pc)
                     m.next = "FETCH"
             with m.State("STOP"):
-                with m.If(~self.abort & array.bad_address):
-                    fail(Error.BAD_ADDRESS, array.bad_offset, array.bad_pc)
-                with m.Elif(~self.abort):
-                    fail(Error.BAD_ADDRESS, vector.bad_offset, vector.bad_pc)
+                with m.If(~self.abort):
+                    self._fail(m, Error.BAD_ADDRESS, streams.bad_offset, streams.bad_pc)
                 m.next = "DRAIN"
             with m.State("DRAIN"):  # everything taken before ends normally
-                with m.If(drained & ~fetch.pending & ~self.abort):
+                with m.If(streams.drained & ~fetch.pending & ~self.abort):
                     with m.If(self.error):
                         m.d.sync += self.abort.eq(1)
                     with m.Else():
                         m.d.comb += complete.eq(1)
                         m.next = "IDLE"
+        return begin, complete
 
-        # An error or a stop ends with a restart; bus error and stop do not wait for the queues.
+    def _phase(self, m, streams, begin):
+        """The phase that clocks count under."""
+        both = streams.array, streams.vector
+        phases = {s: Signal.like(self.phase, name=f"phase_{s.source.name.lower()}") for s in both}
+        phase_before = Signal.like(self.phase)
+        for s, phase in phases.items():
+            with m.If(s.start):
+                m.d.sync += phase.eq(s.instr.phase)
+        m.d.comb += self.phase.eq(phase_before)
+        for s in reversed(both):
+            with m.If(s.unfinished != 0):
+                m.d.comb += self.phase.eq(phases[s])
+        m.d.sync += phase_before.eq(self.phase)
+        with m.If(begin):
+            m.d.sync += phase_before.eq(0)
+
+    def _end(self, m, pc, complete):
+        """End a program: an error or a stop with a restart, others without."""
+        quiet = Signal()  # nothing of this context is inside a unit
+        m.d.comb += quiet.eq(self.units_idle & (self._inside(m, self.exec, "exec_done") == 0)
+                             & (self._inside(m, self.vector, "vector_done") == 0))
+        # Bus errors and stop do not wait for the queues.
         running = ((self.busy & ~complete) | self.attached) & ~self.abort
         with m.If(~self.busy & running & self.stop):  # it is not about the last program's error
             m.d.sync += [self.error.eq(0), self.error_code.eq(Error.NONE), self.error_addr.eq(0)]
@@ -291,7 +207,7 @@ class Context(wiring.Component):
             with m.If(running & getattr(self, bad)):
                 m.d.sync += self.abort.eq(1)
                 with m.If(~self.error | ~self.busy):
-                    fail(code, getattr(self, f"{bad}_addr"), pc)
+                    self._fail(m, code, getattr(self, f"{bad}_addr"), pc)
         with m.If(running & self.stop):
             m.d.sync += self.abort.eq(1)
         m.d.comb += [

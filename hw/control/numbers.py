@@ -15,11 +15,24 @@ def reached(done, number):
     return ~(done - number)[NUMBER_BITS - 1]
 
 
+def later(a, b):
+    """The later of two numbers within half the range of each other."""
+    return Mux(reached(a, b), a, b)
+
+
 def age(issued, done, low):
     """How many commands were issued after number `low`; those in flight if it is done."""
     since = (issued[:LOW_BITS] - low)[:LOW_BITS]
     in_flight = (issued - done)[:LOW_BITS]
     return Mux(since < in_flight, since, in_flight)
+
+
+def count_issued(m: Module, sequencer: wiring.Component, queues: tuple[str, ...]) -> None:
+    """Let the ports `*_issued` of `sequencer` count the commands that its queues take."""
+    for queue in queues:
+        port, issued = getattr(sequencer, queue), getattr(sequencer, f"{queue}_issued")
+        with m.If(port.valid & port.ready):
+            m.d.sync += issued.eq(issued + 1)
 
 
 class Fence(wiring.Component):

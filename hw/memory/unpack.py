@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from hw.config import Config, clog2
 from hw.control.commands import Destination, Source, load_command
 from hw.memory.gearbox import word
-from hw.numerics.fp32 import NAN, canonical
+from hw.numerics.fp32 import canonical
+from hw.numerics.rounding import NAN
 
 
 def tile_header(cfg: Config) -> data.StructLayout:

@@ -8,11 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import clog2
 from hw.lib.trees import add_carry
-
-NAN = 0x7FC00000
-BIAS = 127
+from hw.numerics.rounding import BIAS, NAN, normalise, round_to_fp32
 
 
 def canonical(word: Value) -> Value:
@@ -20,51 +17,6 @@ def canonical(word: Value) -> Value:
     fraction, exponent = word[:23], word[23:31]
     nan = (exponent == 255) & fraction.any()
     return Mux(nan, NAN, Mux(exponent.any(), word, 0))
-
-
-def _normalise(m: Module, value: Value) -> tuple[Value, Value]:
-    """Shift `value` left until its top bit is set; the result and the number of places."""
-    width = len(value)
-    places = []
-    for bit in reversed(range(clog2(width))):
-        step = 1 << bit
-        empty = Signal(name=f"empty{step}")
-        shifted = Signal(width, name=f"shifted{step}")
-        m.d.comb += [empty.eq(~value[-step:].any()),
-                     shifted.eq(Mux(empty, value << step, value))]
-        value = shifted
-        places.insert(0, empty)
-    return value, Cat(places)
-
-
-def _round(m: Module, significand: Value, exponent: Value, sign: Value, inf: Value, nan: Value):
-    """FP32 word and overflow, both registered, of a significand that is normalised or zero.
-
-    `exponent` is the signed biased exponent of its top bit.
-    """
-    width = len(significand)
-    if width > 24:
-        guard, sticky = significand[width - 25], significand[:width - 25].any()
-        top, up = significand[width - 24:], guard & (sticky | significand[width - 24])
-    else:
-        top, up = Cat(Const(0, 24 - width), significand), Const(0, 1)
-    rounded = Signal(signed(23 + len(exponent)))
-    large = Signal()
-    field = rounded[23:].as_signed()
-    m.d.comb += [rounded.eq(Cat(top[:23], exponent).as_signed() + up),
-                 large.eq(top[-1] & (field >= 255) & ~inf & ~nan)]
-    word = Signal(32, reset_less=True)
-    overflow = Signal(reset_less=True)
-    m.d.sync += overflow.eq(large)
-    with m.If(nan):
-        m.d.sync += word.eq(NAN)
-    with m.Elif(inf | large):
-        m.d.sync += word.eq(Cat(Const(0, 23), Const(255, 8), sign))
-    with m.Elif(~top[-1] | (field <= 0)):
-        m.d.sync += word.eq(0)
-    with m.Else():
-        m.d.sync += word.eq(Cat(rounded[:31], sign))
-    return word, overflow
 
 
 class SumToFp32(wiring.Component):
@@ -107,7 +59,7 @@ class SumToFp32(wiring.Component):
             scale1.eq(self.scale), sign1.eq(sign), nan1.eq(self.nan),
         ]
 
-        shifted, places = _normalise(m, magnitude)
+        shifted, places = normalise(m, magnitude)
         significand = Signal(bits, reset_less=True)
         exponent = Signal(signed(12), reset_less=True)
         sign2 = Signal(reset_less=True)
@@ -117,7 +69,7 @@ class SumToFp32(wiring.Component):
             sign2.eq(sign1), nan2.eq(nan1),
         ]
 
-        word, overflow = _round(m, significand, exponent, sign2, Const(0, 1), nan2)
+        word, overflow = round_to_fp32(m, significand, exponent, sign2, Const(0, 1), nan2)
         m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
         return m
 
@@ -201,7 +153,7 @@ class Fp32Add(wiring.Component):
                                 term ^ subtract1.replicate(28), subtract1)),
         ]
 
-        shifted, places = _normalise(m, total2)
+        shifted, places = normalise(m, total2)
         (sign3, inf3, nan3, exponent3, significand3) = stage(
             3, sign=1, inf=1, nan=1, exponent=signed(10), significand=28)
         m.d.sync += [
@@ -209,7 +161,7 @@ class Fp32Add(wiring.Component):
             exponent3.eq(exponent2 + 1 - places),
         ]
 
-        word, overflow = _round(m, significand3, exponent3, sign3, inf3, nan3)
+        word, overflow = round_to_fp32(m, significand3, exponent3, sign3, inf3, nan3)
         m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
         return m
 
@@ -270,6 +222,6 @@ class Fp32Mul(wiring.Component):
             exponent2.eq(exponent1 + high), sign2.eq(sign1), inf2.eq(inf1), nan2.eq(nan1),
         ]
 
-        word, overflow = _round(m, significand2, exponent2, sign2, inf2, nan2)
+        word, overflow = round_to_fp32(m, significand2, exponent2, sign2, inf2, nan2)
         m.d.comb += [self.y.eq(word), self.overflow.eq(overflow)]
         return m

@@ -8,7 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.lib.delay import delay
 from hw.lib.trees import add_carry
-from hw.numerics.fp32 import BIAS, NAN, SumToFp32
+from hw.numerics.fp32 import SumToFp32
+from hw.numerics.rounding import BIAS, NAN
 
 INF = 0x7F800000
 LOG2E = 0x3FB8AA3B

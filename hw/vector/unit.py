@@ -1,6 +1,6 @@
 """Vector unit: functions of FP32 tiles in the accumulator."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from hw.numerics.functions import INF, Log2
 from hw.vector.fetch import RowFetch, row_info
 from hw.vector.lane import Lane
 from hw.vector.queue import RowQueue
+from hw.vector.row import RowInLanes
 from hw.vector.share import LaneArbiter
 from hw.vector.sweeps import Statistic
 
@@ -77,102 +78,21 @@ class VectorUnit(wiring.Component):
         # A row per `chunks` clocks keeps the lanes busy.
         depth = -(-(self.LATENCY + 1) // cfg.chunks) + 1
         fetches = self._fetches(m, depth)
-
-        # Operands of the row in the lanes.
-        line = data.ArrayLayout(32, cfg.tile)
-        x = Signal(line, reset_less=True)
-        y = Signal(line)
-        info = Signal(row_info(cfg), reset_less=True)
-        context = Signal(ContextId, reset_less=True)
-        computing = Signal()
-        chunk = Signal.like(info.steps)
-        chunk_ends = chunk == info.steps
-        with m.If(fetches[0].row_en | fetches[1].row_en):
-            m.d.sync += [chunk.eq(0), computing.eq(1)]
-        with m.Else():
-            m.d.sync += [chunk.eq(chunk + 1), computing.eq(computing & ~chunk_ends)]
-        for n, fetch in enumerate(fetches):
-            # a row between whose reads the other context's come keeps its second operand
-            second = Signal(line, name=f"y{n}", reset_less=True)
-            with m.If(fetch.x_en):
-                m.d.sync += x.eq(self.v_r_data[n])
-            with m.If(fetch.y_en):
-                m.d.sync += second.eq(self.v_r_data[n])
-            with m.If(fetch.row_en):
-                m.d.sync += [info.eq(fetch.info), context.eq(n)]
-            with m.If(context == ContextId(n)):
-                m.d.comb += y.eq(second)
-            m.d.comb += self.use[n].eq(computing & (context == ContextId(n)))
-        statistics, statistic = self._statistics(m, fetches)
-
-        passed = data.StructLayout({
-            **{name: row_info(cfg).members[name] for name in (
-                "slot", "row", "source", "last", "limit", "log2", "keep", "maximum", "function")},
-            "context": ContextId, "chunk": chunk.shape(), "ends": 1})
-        tags = Signal(passed)
-        m.d.comb += [tags.context.eq(context), tags.chunk.eq(chunk), tags.ends.eq(chunk_ends),
-                     *(tags[name].eq(info[name]) for name in passed.members
-                       if name not in ("context", "chunk", "ends"))]
-        delays = Lane.ADD_DELAY, Lane.FUNCTION_DELAY - Lane.ADD_DELAY, \
-            Lane.LATENCY - Lane.FUNCTION_DELAY
-        stages = [tags]
-        for n, clocks in enumerate(delays):
-            stages.append(data.View(passed, delay(m, stages[-1], clocks, name=f"tags{n}")))
-        valid = delay(m, computing, Lane.LATENCY, name="valid_line", reset=True)
-        _, at_add, at_function, at_end = stages
-
-        seconds = self._seconds(m, x, y, chunk, info)
-        results, overflows = [], []
+        row = RowInLanes(m, cfg, fetches, self.v_r_data)
+        m.d.comb += [self.use[n].eq(row.computing & (row.context == ContextId(n)))
+                     for n in range(2)]
+        statistics = self._statistics(m, fetches)
+        valid, tags = self._tags(m, row)
+        at_end = tags[-1]
         pad = Mux(at_end.maximum, INF | 1 << 31, 0)
-        for n in range(cfg.lanes):
-            m.submodules[f"lane_{n}"] = lane = Lane()
-            m.d.comb += [
-                lane.x.eq(self._column(x, n, chunk)), lane.y.eq(seconds[n]),
-                lane.uniform.eq(Mux(info.statistic, statistic, info.uniform)),
-                lane.statistic.eq(statistic), lane.pad.eq(Cat(Const(n, clog2(cfg.lanes)), chunk)
-                                                          >= info.live),
-                lane.pad_low.eq(info.maximum), lane.factor.eq(info.factor),
-                lane.addend.eq(info.addend), lane.negate.eq(info.negate),
-                lane.maximum.eq(at_add.maximum), lane.function.eq(at_function.function),
-            ]
-            z = lane.z
-            if n == 0:
-                m.submodules.log2 = log2 = Log2()
-                m.d.comb += log2.x.eq(delay(m, lane.x, Lane.LATENCY - Log2.LATENCY,
-                                            name="log2_line"))
-                z = Mux(at_end.log2, log2.y, z)
-            inside = Signal(name=f"inside{n}")
-            result = Signal(32, name=f"result{n}")
-            m.d.comb += [
-                inside.eq(Cat(Const(n, clog2(cfg.lanes)), at_end.chunk) < at_end.limit),
-                result.eq(Mux(inside, z, pad)),
-            ]
-            results.append(result)
-            overflows.append(inside & lane.overflow)
+        results, overflow = self._lanes(m, row, statistics.r_data, tags, pad)
         m.d.comb += [
             statistics.w_en.eq(valid & (at_end.chunk == 0) & (at_end.keep != Statistic.NONE)),
             statistics.w_addr.eq(Cat(at_end.row, at_end.keep, at_end.context)),
             statistics.w_data.eq(results[0]),
         ]
-
-        row = self._line(m, results, valid, at_end.chunk, pad)
-        head = data.StructLayout({"slot": cfg.acc_slot_bits, "row": cfg.row_bits,
-                                  "source": Source, "last": 1})
-        for n, fetch in enumerate(fetches):
-            own = valid & (at_end.context == ContextId(n))
-            m.submodules[f"queue{n}"] = queue = RowQueue(head.size + 32 * cfg.tile, depth)
-            first = data.View(head, queue.o.payload[:head.size])
-            m.d.comb += [
-                queue.push.eq(own & at_end.ends),
-                queue.row.eq(Cat(*(at_end[name] for name in head.members), row)),
-                queue.o.ready.eq(self.v_w_ready[n]), self.v_w_valid[n].eq(queue.o.valid),
-                self.v_w_slot[n].eq(first.slot), self.v_w_row[n].eq(first.row),
-                self.v_w_data[n].eq(queue.o.payload[head.size:]),
-                fetch.written.eq(queue.o.valid & self.v_w_ready[n]),
-                self.vector_done[n].eq(fetch.written & first.last),
-                self.vector_source[n].eq(first.source),
-            ]
-            m.d.sync += self.overflow[n].eq(own & Cat(overflows).any())
+        line = self._line(m, results, valid, at_end.chunk, pad)
+        self._write(m, fetches, depth, valid, at_end, line, overflow)
         return m
 
     def _fetches(self, m, depth):
@@ -202,39 +122,60 @@ class VectorUnit(wiring.Component):
         return fetches
 
     def _statistics(self, m, fetches):
-        """Memory of the numbers per row and context; that of the row in the lanes."""
+        """Memory of the numbers per row and context; it reads that of the row in the lanes."""
         m.submodules.statistics = ram = Ram(32, 2 * len(Statistic) << self.cfg.row_bits)
         for n, fetch in enumerate(fetches):
             with m.If(fetch.row_en):
                 m.d.comb += [ram.r_en.eq(1),
                              ram.r_addr.eq(Cat(fetch.info.row, fetch.info.read, Const(n, 1)))]
-        return ram, ram.r_data
+        return ram
 
-    def _column(self, line, lane, chunk, beyond=0):
-        """Word `lane` of group `chunk` of a row; `beyond` if there is no such column."""
-        columns = range(lane, self.cfg.lanes << len(chunk), self.cfg.lanes)
-        return Array(line[c] if c < self.cfg.tile else beyond for c in columns)[chunk]
+    def _tags(self, m, row):
+        """Whether results come out of the lanes; what these are at, after every delay of a lane."""
+        passed = data.StructLayout({
+            **{name: row_info(self.cfg).members[name] for name in (
+                "slot", "row", "source", "last", "limit", "log2", "keep", "maximum", "function")},
+            "context": ContextId, "chunk": row.chunk.shape(), "ends": 1})
+        tags = Signal(passed)
+        m.d.comb += [tags.context.eq(row.context), tags.chunk.eq(row.chunk), tags.ends.eq(row.ends),
+                     *(tags[name].eq(row.info[name]) for name in passed.members
+                       if name not in ("context", "chunk", "ends"))]
+        delays = Lane.ADD_DELAY, Lane.FUNCTION_DELAY - Lane.ADD_DELAY, \
+            Lane.LATENCY - Lane.FUNCTION_DELAY
+        stages = []
+        for n, clocks in enumerate(delays):
+            tags = data.View(passed, delay(m, tags, clocks, name=f"tags{n}"))
+            stages.append(tags)
+        return delay(m, row.computing, Lane.LATENCY, name="valid_line", reset=True), stages
 
-    def _seconds(self, m, x, y, chunk, info):
-        """Second operand of every lane."""
-        cfg = self.cfg
-        far_chunk = Signal(len(chunk) + 1)
-        m.d.comb += far_chunk.eq(chunk + (info.h >> clog2(cfg.lanes)))
-        pad = Mux(info.maximum, INF | 1 << 31, 0)
-        seconds = []
-        for n in range(cfg.lanes):
-            moved = Signal(32, name=f"moved{n}")
-            second = Signal(32, name=f"second{n}")
-            with m.Switch(info.h):
-                for h in (1 << bit for bit in range(clog2(cfg.lanes))):
-                    if n < h:
-                        with m.Case(h):
-                            m.d.comb += moved.eq(x[n + h])
-                with m.Default():
-                    m.d.comb += moved.eq(self._column(x, n, far_chunk, pad))
-            m.d.comb += second.eq(Mux(info.right, moved, self._column(y, n, chunk)))
-            seconds.append(second)
-        return seconds
+    def _lanes(self, m, row, statistic, tags, pad):
+        """Results of all lanes, and whether one of them has overflowed."""
+        info, (at_add, at_function, at_end) = row.info, tags
+        results, overflows = [], []
+        for n in range(self.cfg.lanes):
+            m.submodules[f"lane_{n}"] = lane = Lane()
+            column = Const(n, clog2(self.cfg.lanes))
+            m.d.comb += [
+                lane.x.eq(row.firsts[n]), lane.y.eq(row.seconds[n]),
+                lane.uniform.eq(Mux(info.statistic, statistic, info.uniform)),
+                lane.statistic.eq(statistic), lane.pad.eq(Cat(column, row.chunk) >= info.live),
+                lane.pad_low.eq(info.maximum), lane.factor.eq(info.factor),
+                lane.addend.eq(info.addend), lane.negate.eq(info.negate),
+                lane.maximum.eq(at_add.maximum), lane.function.eq(at_function.function),
+            ]
+            z = lane.z
+            if n == 0:
+                m.submodules.log2 = log2 = Log2()
+                m.d.comb += log2.x.eq(delay(m, lane.x, Lane.LATENCY - Log2.LATENCY,
+                                            name="log2_line"))
+                z = Mux(at_end.log2, log2.y, z)
+            inside = Signal(name=f"inside{n}")
+            result = Signal(32, name=f"result{n}")
+            m.d.comb += [inside.eq(Cat(column, at_end.chunk) < at_end.limit),
+                         result.eq(Mux(inside, z, pad))]
+            results.append(result)
+            overflows.append(inside & lane.overflow)
+        return results, Cat(overflows).any()
 
     def _line(self, m, results, valid, chunk, pad):
         """The row whose last group of results is there."""
@@ -250,3 +191,23 @@ class VectorUnit(wiring.Component):
                 absent = Mux(chunk > n, held, absent)
             words.append(Mux(chunk == n, Cat(present), absent))
         return Cat(words)
+
+    def _write(self, m, fetches, depth, valid, at_end, line, overflow):
+        """Queues of rows for the accumulator."""
+        head = data.StructLayout({"slot": self.cfg.acc_slot_bits, "row": self.cfg.row_bits,
+                                  "source": Source, "last": 1})
+        for n, fetch in enumerate(fetches):
+            own = valid & (at_end.context == ContextId(n))
+            m.submodules[f"queue{n}"] = queue = RowQueue(head.size + len(line), depth)
+            first = data.View(head, queue.o.payload[:head.size])
+            m.d.comb += [
+                queue.push.eq(own & at_end.ends),
+                queue.row.eq(Cat(*(at_end[name] for name in head.members), line)),
+                queue.o.ready.eq(self.v_w_ready[n]), self.v_w_valid[n].eq(queue.o.valid),
+                self.v_w_slot[n].eq(first.slot), self.v_w_row[n].eq(first.row),
+                self.v_w_data[n].eq(queue.o.payload[head.size:]),
+                fetch.written.eq(queue.o.valid & self.v_w_ready[n]),
+                self.vector_done[n].eq(fetch.written & first.last),
+                self.vector_source[n].eq(first.source),
+            ]
+            m.d.sync += self.overflow[n].eq(own & overflow)

@@ -8,7 +8,8 @@ from amaranth.sim import Simulator
 
 from hw import config
 from hw.control.commands import ContextId, Destination, Source
-from hw.control.context import SOURCES, Context
+from hw.control.context import Context
+from hw.control.context_streams import SOURCES
 from hw.isa import INSTRUCTION, Error, Function, Opcode
 from sw.compiler.assembler import assemble, window
 
