@@ -187,10 +187,9 @@ def _golden(args, cfg, network, parameters, x, labels) -> int:
 
 def _report(args, colocation: Colocation, scheduling: Scheduling, result: Comparison) -> dict:
     """The figures of one comparison."""
-    on, off, training = result.on, result.off, colocation.training
+    on, off = result.on, result.off
     _, sizes = np.unique(on.posted + on.latency - on.service, return_counts=True)
     names, counts = np.unique(sizes, return_counts=True)
-    steps = colocation.steps(on.operations) if training else 0.0
     return {
         "config": args.config, "overrides": args.overrides, "backend": args.backend,
         "network": [colocation.network.inputs, *(la.outputs for la in colocation.network.layers)],
@@ -204,10 +203,9 @@ def _report(args, colocation: Colocation, scheduling: Scheduling, result: Compar
         "service_mean_training_off": float(off.service.mean()),
         "requests_per_million_clocks": 1e6 * len(on.latency) / on.clocks,
         "requests_per_million_clocks_training_off": 1e6 * len(off.latency) / off.clocks,
-        "training_steps": steps,
-        "steps_per_million_clocks": 1e6 * steps / on.clocks if training else 0.0,
-        "steps_per_million_clocks_alone":
-            colocation.steps(1e6 * result.training_alone) if training else 0.0,
+        "training_steps": result.training_steps,
+        "steps_per_million_clocks": 1e6 * result.training_rate,
+        "steps_per_million_clocks_alone": 1e6 * result.training_alone,
         "busiest": result.busiest, "busiest_share": result.load, "harvest": result.harvest,
         "shares": shares(on), "batches": {int(s): int(c) for s, c in zip(names, counts,
                                                                          strict=True)},

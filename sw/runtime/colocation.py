@@ -1,7 +1,7 @@
 """Measures serving with and without training on the RTL.
 
-`Colocation` measures what the machine can do alone: full batches a clock, training operations a
-clock. `Colocation.serve` runs one arrival sequence twice, without and with training, and compares.
+`Colocation` measures what the machine can do alone: full batches a clock, training steps a clock.
+`Colocation.serve` runs one arrival sequence twice, without and with training, and compares.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +44,13 @@ def shares(served: Served) -> dict[str, tuple[float, float]]:
     return part
 
 
+def training_work(served: Served) -> tuple[np.ndarray, np.ndarray]:
+    """Clocks, and the clocks in which the units have worked for training until then, summed."""
+    use = served.log.use
+    return (np.concatenate([[0], use[:, 0]]),
+            np.concatenate([[0], np.cumsum(use[:, 1 + TRAINING::2].sum(1))]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """One arrival sequence without (`off`) and with training (`on`).
@@ -56,8 +63,11 @@ class Comparison:
         The unit of which inference takes the largest part: array, vector or bus.
     load : float
         That part.
-    training_rate, training_alone : float
-        Training's tile operations a clock, until the last completion, and alone.
+    training_steps : float
+        Optimizer steps until the last completion. A part of a step counts as the part of its time
+        alone that the same work of all units takes then.
+    training_alone : float
+        Steps a clock, alone.
     match : bool
         Outputs are those of golden, requests one by one in any batch; training's memory is that of
         golden's solo run; nothing was wrong on the bus.
@@ -67,9 +77,14 @@ class Comparison:
     on: Served
     busiest: str
     load: float
-    training_rate: float
+    training_steps: float
     training_alone: float
     match: bool
+
+    @property
+    def training_rate(self) -> float:
+        """Steps a clock, until the last completion."""
+        return self.training_steps / self.on.clocks
 
     @property
     def harvest(self) -> float | None:
@@ -87,7 +102,7 @@ class Colocation:
     batch_clocks : float
         Clocks a batch when full batches follow each other, without training.
     training_alone : float
-        Training's tile operations a clock with an idle inference context; 0 without training.
+        Training's steps a clock with an idle inference context; 0 without training.
     """
 
     def __init__(self, cfg: Config, network: Network, parameters: Parameters, *, batch_max: int,
@@ -106,8 +121,8 @@ class Colocation:
         self.batch_clocks = float(np.diff(launches).mean())
         self.training_alone = 0.0
         if alone:
-            self._per_start = training.after(1)[1]
-            self.training_alone = alone.counters["OPERATIONS"] / alone.counters["CYCLES_TOTAL"]
+            self._alone = training_work(alone)
+            self.training_alone = training.steps / self._time_alone(self._alone[1][-1])
 
     def _run(self, x, clocks, scheduling, training, trace=0) -> Served:
         server = Server(self.cfg, self.network, batch_max=self.batch_max, scheduling=scheduling,
@@ -149,7 +164,7 @@ class Colocation:
         if self.training:
             match &= np.array_equal(on.training, self._trained(on.starts))
         return Comparison(off=off, on=on, busiest=busiest, load=part[busiest][INFERENCE],
-                          training_rate=on.operations / on.clocks if self.training else 0.0,
+                          training_steps=self._steps(on) if self.training else 0.0,
                           training_alone=self.training_alone, match=match)
 
     def expected(self, x: np.ndarray) -> np.ndarray:
@@ -166,12 +181,20 @@ class Colocation:
             job = self.training
             if done:
                 job = replace(job, memory=self._memories[done])
-            self._memories[starts] = job.after(starts - done)[0] if starts else job.memory
+            self._memories[starts] = job.after(starts - done) if starts else job.memory
         return self._memories[starts]
 
-    def steps(self, operations: float) -> float:
-        """Optimizer steps that so many tile operations are."""
-        return operations * self.training.steps / self._per_start
+    def _time_alone(self, work: float) -> float:
+        """Clocks that training alone takes for so much work, of one start."""
+        clocks, done = self._alone
+        first = np.unique(done, return_index=True)[1]
+        return float(np.interp(work, done[first], clocks[first]))
+
+    def _steps(self, served: Served) -> float:
+        """Optimizer steps of training until the last completion."""
+        work = np.interp(served.clocks, *training_work(served))
+        starts, rest = divmod(work, self._alone[1][-1])
+        return starts * self.training.steps + self._time_alone(rest) * self.training_alone
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -102,11 +102,10 @@ class TrainingJob:
         """Optimizer steps of one start."""
         return -(-self.plan.samples // self.plan.batch)
 
-    def after(self, starts: int) -> tuple[np.ndarray, int]:
-        """Golden: the region after so many starts, and the tile operations of one."""
-        memory, outcomes = run("golden", self.plan.cfg, self.memory, [self.plan.program] * starts,
-                               hyperparameters=self.hyperparameters)
-        return memory, outcomes[-1].counters["OPERATIONS"]
+    def after(self, starts: int) -> np.ndarray:
+        """Golden: the region after so many starts."""
+        return run("golden", self.plan.cfg, self.memory, [self.plan.program] * starts,
+                   hyperparameters=self.hyperparameters)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +127,8 @@ class Served:
     log : tb.job.HostLog or None
     training : np.ndarray or None
         Training's region at the end; it has been started `starts` times.
-    starts, operations : int
-        Starts of training; its tile operations until the last completion.
+    starts : int
+        Starts of training.
     clocks : int
         From the first arrival to the last completion.
     problems : list of str
@@ -147,7 +146,6 @@ class Served:
     log: object = None
     training: np.ndarray | None = None
     starts: int = 0
-    operations: int = 0
     clocks: int = 0
     problems: tuple[str, ...] = ()
 
@@ -340,7 +338,6 @@ class Server:
         completed = np.array([ack.get(int(o), 0) for o in outputs]) - warm
         memory = result.memory
         log = replace(log, trace=_from(log.trace, warm), use=_from(log.use, warm))
-        end, operations = log.served[0]
         return Served(
             outputs=self._outputs(memory[base:], outputs, given),
             statuses=[Status(int(s)) for s in status[order]],
@@ -348,7 +345,7 @@ class Server:
             arrival=clocks, posted=posted, completed=completed, latency=latency[order],
             service=service[order], log=log,
             training=memory[:len(self.training.memory)] if self.training else None,
-            starts=len(log.ended), operations=int(operations), clocks=int(end) - warm,
+            starts=len(log.ended), clocks=int(log.served[0, 0]) - warm,
             problems=tuple(result.protocol_errors))
 
 
