@@ -36,6 +36,23 @@ def test_timeout_launches_in_time():
     simulate(bench)
 
 
+def test_timeout_counts_from_the_oldest():
+    """A second request comes 20 clocks after the first."""
+    async def bench(ctx, dut):
+        await write(ctx, dut, "control", 1)
+        await ctx.tick().repeat(10)
+        for posted in (1, 2):
+            await write(ctx, dut, "doorbell", posted)
+            await pulse(ctx, dut.descriptor_valid)
+            await ctx.tick().repeat(17)
+            await pulse(ctx, dut.load_done)
+        assert await clocks_to_start(ctx, dut) == 50 + 1 - 2 * 20
+        await ctx.tick()
+        assert ctx.get(dut.batch_rows) == 2
+
+    simulate(bench)
+
+
 def test_a_batch_that_is_to_be_launched_takes_no_more():
     """It only waits for what is being gathered."""
     async def bench(ctx, dut):
