@@ -133,7 +133,7 @@ class Bench(Units):
         served = BAD if self.is_bad(r) else OK
         assert status in ({served} if self.status is None else {served, self.status})
         assert tag == r.tag or (self.s.failing and tag == 0)
-        assert status == OK or service == 0
+        assert status == OK or (service == 0 and 0 < latency <= self.clock - r.doorbell)
         if status == OK and (self.times or self.s.failing < 2):
             b = self.batches[r.batch]
             assert len(r.outputs_done) == len({addr for _, _, addr, _ in self.places(False, r, 0)})

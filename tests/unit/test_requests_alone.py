@@ -165,6 +165,32 @@ def test_an_offer_is_withdrawn_when_transfers_are_lost():
     simulate(bench)
 
 
+def test_descriptors_are_given_up():
+    """One of two comes before the second error: the other has no tag, and no more is asked for."""
+    async def bench(ctx, dut):
+        await write(ctx, dut, "control", 1)
+        await ctx.tick().repeat(10)
+        assert not await write(ctx, dut, "doorbell", 2)
+        await ctx.tick().repeat(10)
+        ctx.set(dut.descriptor, 0x1234 << 64)
+        await pulse(ctx, dut.descriptor_valid)
+        ctx.set(dut.context_failed, 1)
+        loads, beats = [], []
+        for clock in range(70):
+            ctx.set(dut.context_restart, clock in (0, 15))
+            ctx.set(dut.store_done, clock in (50, 60))
+            loads += [clock] * ctx.get(dut.load.valid)
+            beats += [ctx.get(dut.raw.payload.data)] * ctx.get(dut.raw.valid)
+            assert ctx.get(dut.attached) or clock > 60
+            await ctx.tick()
+        (load,) = loads
+        assert load < 15
+        assert beats[::2] == [0x1234 | 3 << 32, 3 << 32]
+        assert not ctx.get(dut.attached)
+
+    simulate(bench)
+
+
 def test_a_request_at_once_is_checked_with_its_size():
     """Posted in the clock after ENABLE, when the images of so large inputs are not counted yet."""
     last = REGION - tensor_bytes(TINY, True, 500)
