@@ -55,6 +55,14 @@ def test_largest_batch_and_pointers_come_round():
     assert max(b.rows for b in bench.batches) == 128
 
 
+def test_enabled_again():
+    """After an end without STOP or error, with other registers."""
+    bench = run(Setup(TINY, requests=13), Setup(
+        TINY, requests=17, ring_log2=2, inputs=40, outputs=2, input_window=(9, 0, 4),
+        output_window=(1, 1, 0), batch_max=3), seed=1)
+    assert len(bench.completions) == 17
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_stop_or_error_at_any_time(seed):
     rng = random.Random(seed)
