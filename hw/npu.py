@@ -189,7 +189,8 @@ class Npu(wiring.Component):
         m.d.comb += [
             unit.inputs.eq(shared.value_REQUEST_INPUTS),
             unit.outputs.eq(shared.value_REQUEST_OUTPUTS),
-            unit.region_size.eq(context.region_size),
+            *(getattr(unit, n).eq(getattr(context, n)) for n in (
+                "region_size", "spad_first", "spad_last", "acc_first", "acc_last")),
             unit.control_write.eq(shared.strobe_REQUEST_CONTROL),
             unit.doorbell_write.eq(shared.strobe_DOORBELL),
             unit.consumed_write.eq(shared.strobe_CONSUMED), unit.wdata.eq(shared.wdata),

@@ -118,8 +118,9 @@ SHARED_STATIC = (
     Register("SPIKE_THRESHOLD", 0x010, "rw", "training is held while more requests are posted and "
              "not launched; 0 (after reset) is never"),
     Register("REQUEST_CONTROL", 0x020, "rw", "ENABLE: serve requests; setting it empties the rings "
-             "and drops kept tiles, an error or STOP of the context clears it; LAUNCH_IDLE: launch "
-             "a batch also when the array would otherwise idle",
+             "and drops kept tiles, an error or STOP of the context clears it; refused "
+             "(RING_ERROR) while posted requests are not completed, and if rings, windows or sizes "
+             "do not fit; LAUNCH_IDLE: launch a batch also when the array would otherwise idle",
              (("ENABLE", 0), ("LAUNCH_IDLE", 1))),
     Register("REQUEST_RING", 0x024, "rw", "offset of the request ring in the inference region"),
     Register("COMPLETION_RING", 0x028, "rw", "offset of the completion ring"),
@@ -135,16 +136,18 @@ SHARED_STATIC = (
     Register("BATCH_MAX", 0x044, "rw", "most requests of a batch, 1..128; after reset 1"),
     Register("BATCH_TIMEOUT", 0x048, "rw", "clocks after which the oldest request's batch is "
              "launched, full or not"),
-    Register("REQUEST_INPUTS", 0x04C, "rw", "elements of a request's input"),
-    Register("REQUEST_OUTPUTS", 0x050, "rw", "elements of a request's output"),
+    Register("REQUEST_INPUTS", 0x04C, "rw", "elements of a request's input, 1 .. 2**20 - 1 (0 is "
+             "1); in tiles no more than INPUT_WINDOW is wide"),
+    Register("REQUEST_OUTPUTS", 0x050, "rw", "the same of its output and OUTPUT_WINDOW"),
     Register("INPUT_WINDOW", 0x054, "rw", "scratchpad window of a batch's inputs, as in "
-             "instructions; the other batch's follows it"),
-    Register("OUTPUT_WINDOW", 0x058, "rw", "accumulator window of a batch's outputs"),
+             "instructions; the other batch's follows it; both in the context's SPAD_REGION"),
+    Register("OUTPUT_WINDOW", 0x058, "rw", "accumulator window of a batch's outputs, in the "
+             "context's ACC_REGION"),
     Register("COALESCE_COUNT", 0x05C, "rw", "completions that raise the interrupt; 0 is 1"),
     Register("COALESCE_CLOCKS", 0x060, "rw", "clocks after a completion that raise it anyway; 0 is "
              "never"),
     Register("REQUEST_IRQ_STATUS", 0x064, "w1c", "COMPLETION: completions as COALESCE_* ask; "
-             "RING_ERROR: DOORBELL or CONSUMED was refused",
+             "RING_ERROR: ENABLE, DOORBELL or CONSUMED was refused",
              (("COMPLETION", 0), ("RING_ERROR", 1))),
     Register("REQUEST_IRQ_ENABLE", 0x068, "rw", "enables of these interrupt causes",
              (("COMPLETION", 0), ("RING_ERROR", 1))),

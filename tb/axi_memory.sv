@@ -24,6 +24,8 @@ module axi_memory #(
   input wire [63:0] seed,     // of the stalls; not 0
   input wire [63:0] read_error,  // {end, begin}: bytes, counted from base, that answer SLVERR
   input wire [63:0] write_error, // the same for writes
+  input wire [7:0] error_limit,  // answers SLVERR, beats of reads and bursts of writes, after which
+                                 // there are no more; 0 is no limit
 
   output reg [6:0] errors,    // sticky, see `report`
   output wire busy,           // a burst is not yet fully answered
@@ -84,6 +86,8 @@ module axi_memory #(
   reg [1:0] r_code [0:63], w_code [0:63];
   reg [6:0] r_done, r_head, r_tail, w_done, w_resp, w_head, w_tail;
   reg [7:0] r_beat, w_beat;
+  reg [7:0] failed;                        // answers SLVERR, if they are limited
+  reg [1:0] resp;
   reg turn;                                // read is served when the budget is for one beat only
   reg [63:0] now, random, at;
   reg [31:0] budget;
@@ -130,7 +134,8 @@ module axi_memory #(
 
   function [1:0] code(input [63:0] offset, input [7:0] len, input [63:0] range);
     if (offset >= {32'd0, size} || offset + length(len) > {32'd0, size}) code = DECERR;
-    else if (offset < {32'd0, range[63:32]} && offset + length(len) > {32'd0, range[31:0]})
+    else if (offset < {32'd0, range[63:32]} && offset + length(len) > {32'd0, range[31:0]}
+             && (error_limit == 0 || failed != error_limit))
       code = SLVERR;
     else code = OKAY;
   endfunction
@@ -195,7 +200,9 @@ module axi_memory #(
       w_addr[w_tail[5:0]] = at;
       w_len[w_tail[5:0]] = awlen;
       w_id[w_tail[5:0]] = awid;
-      w_code[w_tail[5:0]] = code(at, awlen, write_error);
+      resp = code(at, awlen, write_error);
+      failed = failed + 8'(resp == SLVERR && error_limit != 0);
+      w_code[w_tail[5:0]] = resp;
       w_tail = w_tail + 1;
     end
     if (wvalid && wready) begin
@@ -234,8 +241,10 @@ module axi_memory #(
     if (r_go) begin
       at = r_addr[r_head[5:0]] + (64'(r_beat) << SHIFT);
       rid <= r_id[r_head[5:0]];
-      rresp <= code(at, 0, read_error);
-      rdata <= code(at, 0, read_error) == OKAY ? mem[at[LOG2_BYTES-1:SHIFT]] : {DATA/32{32'hDEADBEEF}};
+      resp = code(at, 0, read_error);
+      failed = failed + 8'(resp == SLVERR && error_limit != 0);
+      rresp <= resp;
+      rdata <= resp == OKAY ? mem[at[LOG2_BYTES-1:SHIFT]] : {DATA/32{32'hDEADBEEF}};
       rlast <= r_beat == r_len[r_head[5:0]];
       r_beat = r_beat + 1;
       if (r_beat == 8'(r_len[r_head[5:0]] + 1)) begin
@@ -258,7 +267,7 @@ module axi_memory #(
 
     if (rst) begin
       {r_done, r_head, r_tail, w_done, w_resp, w_head, w_tail} = 0;
-      {r_beat, w_beat, turn, was_ar, was_aw, was_w} = 0;
+      {r_beat, w_beat, failed, turn, was_ar, was_aw, was_w} = 0;
       now = 0;
       budget = 0;
       random = seed;

@@ -11,7 +11,7 @@
 //   P clock operations           all requests are completed: training's OPERATIONS at that time.
 //                                POLICY becomes priority then, so that training comes to its end
 //   F clock context              a program was stopped by an error
-//   X clock                      the NPU refused a doorbell; if it is not enabled any more, nothing
+//   X clock                      the NPU refused a doorbell or ENABLE; if it is not enabled, nothing
 //                                more is posted
 //   T clock activity             `activity` changed (in the first `traced` clocks), in hex
 //   U clock n0 .. n9             clocks since the last U, a bucket ago (at the end: fewer), with each
@@ -245,8 +245,8 @@ module host #(
             epoch = epoch + 1;
           end
           write(IRQ_STATUS, answer,
-                answer[0] && epoch < epochs && (have_request || posted != consumed) ? AGAIN
-                                                                                   : INFERRING);
+                answer[0] && epoch < epochs && ((have_request && !closed) || posted != consumed)
+                ? AGAIN : INFERRING);
         end
         AGAIN: write(CONTROL, 1, INFERRING);
         INFERRING: read(INFERENCE | IRQ_STATUS, INFERRING_CLEAR);

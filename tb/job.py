@@ -24,8 +24,8 @@ class Host:
     """What the host does during a job, at given clocks, in Verilog (tb/host.sv).
 
     The job ends when all of it has been done, all requests are completed and both contexts are
-    idle. Every interrupt is acknowledged at once. Once a doorbell has been refused because requests
-    are no longer served, no more are posted.
+    idle. Every interrupt is acknowledged at once. Once ENABLE has been refused, or a doorbell
+    because requests are no longer served, no more are posted.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class HostLog:
     failed : int array (n, 2)
         Clock, context that an error stopped.
     refused : int array (n, 1)
-        Clocks in which a refused doorbell was seen.
+        Clocks in which a refused doorbell or ENABLE was seen.
     served : int array (1, 2)
         Clock, training's OPERATIONS (low 32 bits), when all requests were completed.
     trace : int array (n, 2)
@@ -140,6 +140,9 @@ class Job:
         Seed of the stalls, 32 bits.
     read_errors, write_errors : (int, int), optional
         Bytes [begin, end), counted from `base`, that are answered with SLVERR.
+    error_limit : int
+        Such answers (beats of reads, bursts of writes) after which there are no more; 0 is no
+        limit.
     stop_after : int, optional
         Write STOP this many clocks after START and wait until the NPU is idle, instead of
         waiting for the interrupt.
@@ -164,6 +167,7 @@ class Job:
     seed: int = 1
     read_errors: tuple[int, int] | None = None
     write_errors: tuple[int, int] | None = None
+    error_limit: int = 0
     stop_after: int | None = None
     reset_after: int | None = None
     reads: list[str] | None = None
@@ -187,7 +191,8 @@ class Job:
                 raise ValueError(f"stall must be 0 .. 0.9, not {probability!r}")
             stall |= round(probability * 256) << 8 * CHANNELS.index(name)
         for name, low, high in (("latency", 1, 0xFFFF), ("bytes_per_cycle", 0, 0xFFFF),
-                                ("outstanding", 1, 64), ("seed", 0, 0xFFFF_FFFF)):
+                                ("outstanding", 1, 64), ("error_limit", 0, 0xFF),
+                                ("seed", 0, 0xFFFF_FFFF)):
             if not low <= getattr(self, name) <= high:
                 raise ValueError(f"{name} must be {low} .. {high}, not {getattr(self, name)!r}")
         (r_begin, r_end), (w_begin, w_end) = (s or (0, 0)
@@ -197,6 +202,7 @@ class Job:
             "max_outstanding": self.outstanding, "stall": stall,
             "seed": (self.seed + 1) * 0x9E37_79B9_7F4A_7C15 % 2**64,
             "read_error": r_end << 32 | r_begin, "write_error": w_end << 32 | w_begin,
+            "error_limit": self.error_limit,
         }
 
 

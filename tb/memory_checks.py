@@ -37,6 +37,22 @@ async def start(dut, **settings):
     await RisingEdge(dut.clk)
 
 
+@cocotb.test()
+async def answers_so_many_errors(dut):
+    """Reads count by the beat, writes by the burst; from then on all is well."""
+    await start(dut, read_errors=(256, 512), write_errors=(1024, 1536), error_limit=3)
+    master = AxiMaster(AxiBus.from_entity(dut), dut.clk)
+    beat, data = len(dut.wdata) // 8, bytes(range(64))
+    assert (await master.write(BASE + 1024, data)).resp == AxiResp.SLVERR
+    assert (await master.read(BASE + 256, beat)).resp == AxiResp.SLVERR
+    assert (await master.read(BASE + 1024, 64)).data == contents(beat)[1024:1088]
+    assert (await master.read(BASE + 256, beat)).resp == AxiResp.SLVERR
+    assert (await master.read(BASE + 256, 256)).data == contents(beat)[256:512]
+    assert (await master.write(BASE + 1024, data)).resp == AxiResp.OKAY
+    assert (await master.read(BASE + 1024, 64)).data == data
+    assert not found(dut)
+
+
 def found(dut) -> list[str]:
     """Errors that the memory has reported."""
     return [text for bit, text in enumerate(PROTOCOL_ERRORS) if int(dut.errors.value) >> bit & 1]

@@ -22,6 +22,7 @@ module npu_tb #(
   input wire [63:0] seed,
   input wire [63:0] read_error,
   input wire [63:0] write_error,
+  input wire [7:0] error_limit,
   output wire [6:0] errors,
   output wire busy,
 
@@ -70,6 +71,7 @@ module npu_tb #(
   reg [63:0] seed_q;
   reg [63:0] read_error_q;
   reg [63:0] write_error_q;
+  reg [7:0] error_limit_q;
   reg go_q;
   reg [31:0] epochs_q;
   reg [31:0] ring_q;
@@ -109,6 +111,7 @@ module npu_tb #(
     seed_q <= seed;
     read_error_q <= read_error;
     write_error_q <= write_error;
+    error_limit_q <= error_limit;
     go_q <= go;
     epochs_q <= epochs;
     ring_q <= ring;
@@ -229,8 +232,8 @@ module npu_tb #(
     .clk(clk), .rst(rst_q),
     .job(job_q), .load(load_q), .dump(dump_q), .base(base_q), .size(size_q), .latency(latency_q),
     .bytes_per_cycle(bytes_per_cycle_q), .max_outstanding(max_outstanding_q), .stall(stall_q),
-    .seed(seed_q), .read_error(read_error_q), .write_error(write_error_q), .errors(errors),
-    .busy(busy), .poke(poke), .poke_address(poke_address), .poke_data(poke_data), .peek(peek),
+    .seed(seed_q), .read_error(read_error_q), .write_error(write_error_q),
+    .error_limit(error_limit_q), .errors(errors), .busy(busy), .poke(poke), .poke_address(poke_address), .poke_data(poke_data), .peek(peek),
     .peek_address(peek_address), .peek_data(peek_data), .awid(awid), .awaddr(awaddr), .awlen(awlen), .awsize(awsize), .awburst(awburst),
     .awvalid(awvalid), .awready(awready), .wdata(wdata), .wstrb(wstrb), .wlast(wlast),
     .wvalid(wvalid), .wready(wready), .bid(bid), .bresp(bresp), .bvalid(bvalid), .bready(bready),

@@ -96,6 +96,12 @@ async def request_registers(dut):
         assert await host.write(OFFSETS[name], value) == AxiResp.OKAY
     assert await host.register("REQUEST_CONTROL") == LAUNCH_IDLE
     await refused("DOORBELL", 1)
+    for name, wrong, right in (("INPUT_WINDOW", 0xFFFF, 0), ("OUTPUT_WINDOW", 0xFFFF, 0),
+                               ("REQUEST_INPUTS", 1 << 20, 1), ("REQUEST_OUTPUTS", 1 << 20, 1)):
+        assert await host.write(OFFSETS[name], wrong) == AxiResp.OKAY
+        await refused("REQUEST_CONTROL", ENABLE | LAUNCH_IDLE)
+        assert await host.register("REQUEST_CONTROL") == LAUNCH_IDLE
+        assert await host.write(OFFSETS[name], right) == AxiResp.OKAY
     assert await host.write(OFFSETS["REQUEST_CONTROL"], ENABLE | LAUNCH_IDLE) == AxiResp.OKAY
     assert await host.register("REQUEST_CONTROL") == ENABLE | LAUNCH_IDLE
     assert await host.register("REQUEST_SPACE") == 8

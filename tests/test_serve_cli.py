@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from hw.config import load
+from hw.isa import WINDOW
 from sw.cli import main
 from sw.commands import serve
+from sw.compiler.serving import ServingPlan
 from sw.perfetto import intervals
 from sw.runtime.colocation import percentiles
 from sw.runtime.server import Server
@@ -71,6 +73,23 @@ def test_a_wrong_output_is_told(tmp_path, capsys, monkeypatch):
                  "none", "-o", str(tmp_path)]) == 1
     assert "differs from the golden model" in capsys.readouterr().err
     assert json.loads((tmp_path / "report.json").read_text())["match"] is False
+
+
+@pytest.mark.parametrize("backend", ["golden", "rtl"])
+def test_a_refused_enable_is_told(tmp_path, capsys, monkeypatch, backend):
+    """The inputs' window is one tile wide."""
+    right = ServingPlan.__init__
+
+    def narrow(self, *args, **settings):
+        right(self, *args, **settings)
+        window = self.service.input_window | {"w_log2": 0}
+        self.service = self.service._replace(input_window=window)
+        self.registers["INPUT_WINDOW"] = WINDOW.const(window).as_bits()
+
+    monkeypatch.setattr(ServingPlan, "__init__", narrow)
+    assert main(["serve", "--config", "tiny", "--backend", backend, "--requests", "8",
+                 "--batch-max", "4", "-o", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("sw serve: ENABLE is refused: ")
 
 
 @pytest.mark.parametrize(("flags", "message"), [

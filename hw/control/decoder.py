@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from hw.config import DIM_BITS, Config, clog2
 from hw.control.commands import ContextId
 from hw.control.functions import BROADCAST, LOSSES, REDUCING, TWO_OPERANDS, is_one_of
+from hw.control.windows import acc_window, spad_window
 from hw.isa import (
     FIELDS,
     INSTRUCTION,
@@ -86,24 +87,6 @@ class Decoder(wiring.Component):
             **{f"rest_{d}": Out(cfg.count_bits) for d in "mnk"},
         })
 
-    def _spad_window(self, base, size_log2):
-        """Whether a scratchpad window leaves its bank (or the scratchpad); the context's slots."""
-        cfg = self.cfg
-        size = (1 << size_log2)[:17]
-        if cfg.bank_slots & (cfg.bank_slots - 1) == 0:
-            missing = base + size > cfg.spad_slots
-        else:
-            index, bank = base[:cfg.slot_index_bits], base[cfg.slot_index_bits:]
-            missing = (index + size > cfg.bank_slots) | (bank >= cfg.spad_banks)
-        return ((size_log2 > 16) | missing,
-                (base < self.spad_first) | (base + size > self.spad_last + 1))
-
-    def _acc_window(self, base, size_log2):
-        """Whether an accumulator window leaves the accumulator memory; the context's slots."""
-        end = base + (1 << size_log2)[:17]
-        return ((size_log2 > 16) | (end > self.cfg.acc_slots),
-                (base < self.acc_first) | (end > self.acc_last + 1))
-
     def _windows(self, used):
         """Whether one of the windows does not exist; whether one leaves the context's slots.
 
@@ -111,7 +94,9 @@ class Decoder(wiring.Component):
         """
         missing, outside = [], []
         for use, kind, base, window in used:
-            absent, foreign = kind(base, window.h_log2 + window.w_log2)
+            slots = (self.spad_first, self.spad_last) if kind is spad_window else \
+                (self.acc_first, self.acc_last)
+            absent, foreign = kind(self.cfg, base, window.h_log2 + window.w_log2, *slots)
             missing.append(use & absent)
             outside.append(use & foreign)
         return Cat(missing).any(), Cat(outside).any()
@@ -169,7 +154,7 @@ class Decoder(wiring.Component):
         serves = C(self.context is ContextId.INFERENCE)
         on_chip = Cat(i.x_source, i.y_target, i.run_m, i.w_keep).any()
 
-        spad, acc = self._spad_window, self._acc_window
+        spad, acc = spad_window, acc_window
         missing, outside = self._windows([
             (array, spad, x_base, i.x_window),
             (array, spad, i.w_window.base, i.w_window),

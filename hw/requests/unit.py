@@ -2,12 +2,13 @@
 
 from itertools import pairwise
 
-from amaranth.hdl import Assert, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Assert, C, Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import DIM_BITS, MAX_REQUESTS, OFFSET_BITS, Config, clog2
 from hw.control.commands import load_command, store_command
+from hw.control.windows import acc_window, spad_window
 from hw.isa import WINDOW
 from hw.memory.write import image_beat
 from hw.requests.batch import Batch
@@ -24,8 +25,8 @@ class RequestUnit(wiring.Component):
 
     `Fetch` gets descriptors, `Gather` the inputs, `Batch` launches, `Deliver` writes outputs and
     completions; pointers to requests follow each other: completed <= launched <= joined <= fetched
-    <= asked <= posted (asserted). ENABLE is refused while `attached`, and if a ring is not at a
-    multiple of a beat inside the region.
+    <= asked <= posted (asserted). ENABLE is refused while `attached`, and if rings, windows and
+    sizes do not fit (`_fits`).
 
     `context_restart` loses all transfers: then *ending*, which completes what is posted with
     ABORTED or FAILED. Descriptors that have not come are fetched once more; a second error gives
@@ -39,9 +40,10 @@ class RequestUnit(wiring.Component):
     batch_rows : Out(range(MAX_REQUESTS + 1)), batch_buffer : Out(1), of the batch that runs, from
         the clock after `start` to that of `context_finished`
     request_ring, completion_ring : In(32), ring_log2 : In(3), batch_max : In(8),
-        batch_timeout : In(32), inputs, outputs : In(20), input_window, output_window : In(WINDOW),
-        region_size : In(32), coalesce_count : In(16), coalesce_clocks : In(32)
-        registers; stable while `attached`
+        batch_timeout, inputs, outputs : In(32), input_window, output_window : In(WINDOW),
+        coalesce_count : In(16), coalesce_clocks, region_size : In(32), spad_first, spad_last,
+        acc_first, acc_last : In(16)
+        registers, those from region_size on the context's; stable while `attached`
     completion_event, ring_error : Out(1), pulses for the interrupt flags
     start : Out(1), pulse, only while not `context_busy`: run the program
     drop : Out(1), pulse after ENABLE, only while not `context_busy`: forget kept tiles
@@ -68,8 +70,9 @@ class RequestUnit(wiring.Component):
             "space": Out(16), "queued": Out(16), "batch_rows": Out(range(MAX_REQUESTS + 1)),
             "batch_buffer": Out(1), "request_ring": In(OFFSET_BITS),
             "completion_ring": In(OFFSET_BITS), "ring_log2": In(3), "batch_max": In(8),
-            "batch_timeout": In(32), "inputs": In(DIM_BITS), "outputs": In(DIM_BITS),
+            "batch_timeout": In(32), "inputs": In(32), "outputs": In(32),
             "input_window": In(WINDOW), "output_window": In(WINDOW), "region_size": In(OFFSET_BITS),
+            "spad_first": In(16), "spad_last": In(16), "acc_first": In(16), "acc_last": In(16),
             "coalesce_count": In(16), "coalesce_clocks": In(32), "completion_event": Out(1),
             "ring_error": Out(1), "start": Out(1), "drop": Out(1), "attached": Out(1),
             "context_busy": In(1), "context_finished": In(1), "context_restart": In(1),
@@ -87,12 +90,30 @@ class RequestUnit(wiring.Component):
         end = offset + (self.cfg.entry_bytes << self.ring_log2)
         return (end <= self.region_size) & (offset[:clog2(self.cfg.beat_bytes)] == 0)
 
+    def _row_fits(self, elements, window):
+        """A request's row of tiles has no more columns than `window`, so it stays inside."""
+        columns = C(self.cfg.tile) << window.w_log2
+        return (elements <= columns) & (elements[DIM_BITS:] == 0)
+
+    def _fits(self):
+        """What ENABLE asks for: nothing of what is served touches what is not the context's."""
+        cfg, x, y = self.cfg, self.input_window, self.output_window
+        both = x.h_log2 + x.w_log2 + 1  # windows of two batches
+        wrong = [
+            *spad_window(cfg, x.base, both, self.spad_first, self.spad_last),
+            *acc_window(cfg, y.base, y.h_log2 + y.w_log2, self.acc_first, self.acc_last),
+        ]
+        return (self._ring_fits(self.request_ring) & self._ring_fits(self.completion_ring)
+                & self._row_fits(self.inputs, x) & self._row_fits(self.outputs, y)
+                & ~Cat(wrong).any())
+
     def elaborate(self, platform):
         cfg, m = self.cfg, Module()
         now = Signal(CLOCK_BITS)
         m.d.sync += now.eq(now + 1)
         enable, launch_idle = self.control
-        clear = Signal()  # ENABLE is set
+        wanted = Signal()  # ENABLE, which is not set
+        clear = Signal()  # it is set
         restart = Signal()
         lost = ResetInserter(clear | restart)
         m.submodules.ring = ring = Ring()
@@ -116,8 +137,8 @@ class RequestUnit(wiring.Component):
             unfinished.eq(ring.posted != self.completed),
             self.attached.eq(enable | unfinished | ending),
             restart.eq(self.context_restart & self.attached),
-            clear.eq(self.control_write & self.wdata[0] & ~self.attached
-                     & self._ring_fits(self.request_ring) & self._ring_fits(self.completion_ring)),
+            wanted.eq(self.control_write & self.wdata[0] & ~enable),
+            clear.eq(wanted & ~self.attached & self._fits()),
             self.drop.eq(drop_due & ~self.context_busy),
         ]
         with m.If(self.control_write):
@@ -144,8 +165,9 @@ class RequestUnit(wiring.Component):
             ring.doorbell_write.eq(self.doorbell_write),
             ring.consumed_write.eq(self.consumed_write), ring.wdata.eq(self.wdata),
             ring.complete.eq(deliver.complete | (mute & unfinished)),
-            self.ring_error.eq(ring.ring_error), self.consumed.eq(ring.consumed),
-            self.completed.eq(ring.completed), self.space.eq(ring.space),
+            self.ring_error.eq(ring.ring_error | (wanted & ~clear)),
+            self.consumed.eq(ring.consumed), self.completed.eq(ring.completed),
+            self.space.eq(ring.space),
             coalesce.clear.eq(clear), coalesce.complete.eq(ring.complete),
             coalesce.count.eq(self.coalesce_count), coalesce.clocks.eq(self.coalesce_clocks),
             self.completion_event.eq(coalesce.event),

@@ -56,7 +56,8 @@ def decode(raw: np.ndarray) -> dict:
     return fields
 
 
-def _spad_window_fits(cfg: Config, window: dict[str, int]) -> bool:
+def spad_window_fits(cfg: Config, window: dict[str, int]) -> bool:
+    """Whether a scratchpad window exists."""
     bits = window["h_log2"] + window["w_log2"]
     last, index_bits = window["base"] + (1 << bits) - 1, cfg.slot_index_bits
     if bits > 16:
@@ -68,7 +69,8 @@ def _spad_window_fits(cfg: Config, window: dict[str, int]) -> bool:
         index + (1 << bits) - 1 < cfg.bank_slots
 
 
-def _acc_window_fits(cfg: Config, window: dict[str, int]) -> bool:
+def acc_window_fits(cfg: Config, window: dict[str, int]) -> bool:
+    """Whether an accumulator window exists."""
     bits = window["h_log2"] + window["w_log2"]
     return bits <= 16 and window["base"] + (1 << bits) - 1 < cfg.acc_slots
 
@@ -109,15 +111,20 @@ def _windows_fit(cfg: Config, fields: dict) -> bool:
             sets(function, fields["y_window"]) < 1 + (function in REDUCING):
         return False
     return ("e_window" not in acc or _size(fields["e_window"]) <= 4) \
-        and all(_spad_window_fits(cfg, fields[w]) for w in spad) \
-        and all(_acc_window_fits(cfg, fields[w]) for w in acc)
+        and all(spad_window_fits(cfg, fields[w]) for w in spad) \
+        and all(acc_window_fits(cfg, fields[w]) for w in acc)
+
+
+def inside(window: dict[str, int], region: tuple[int, int] | None) -> bool:
+    """Whether a window is made of the slots `region`, the first and last of them (None: all)."""
+    return region is None or (region[0] <= window["base"]
+                              and window["base"] + _size(window) - 1 <= region[1])
 
 
 def _windows_inside(fields: dict, context: Context) -> bool:
     """Whether all windows that an instruction uses are made of the context's slots."""
     regions = (context.spad_region, context.acc_region)
-    return all(region is None or (region[0] <= fields[w]["base"]
-                                  and fields[w]["base"] + _size(fields[w]) - 1 <= region[1])
+    return all(inside(fields[w], region)
                for names, region in zip(_windows(fields), regions, strict=True) for w in names)
 
 

@@ -42,7 +42,8 @@ class Result:
 class Machine:
     """Golden model of one context of an NPU with its DRAM region.
 
-    `chip` holds the tiles that programs leave in the on-chip memories.
+    `chip` holds the tiles that programs leave in the on-chip memories; `regions` are `spad_region`
+    and `acc_region`.
 
     Parameters
     ----------
@@ -64,6 +65,7 @@ class Machine:
         self.cfg, self.memory, self.seed = cfg, memory, seed
         self._rates = Rates(_number(learning_rate), _number(momentum), _number(weight_decay))
         self._context = Context(inference, 0, spad_region, acc_region)
+        self.regions = spad_region, acc_region
         self.chip = Chip(cfg)
         self.enable()
 

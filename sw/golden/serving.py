@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hw.config import MAX_REQUESTS, Config
+from hw.config import DIM_BITS, MAX_REQUESTS, Config
 from hw.isa import Error
 from sw.golden import arithmetic, images
+from sw.golden.decode import acc_window_fits, inside, spad_window_fits
 from sw.golden.machine import COUNTERS, Machine
 
 
@@ -40,6 +41,26 @@ class Service(NamedTuple):
     outputs: int
     input_window: dict
     output_window: dict
+
+
+def refusal(cfg: Config, service: Service,
+            regions: tuple[tuple[int, int] | None, tuple[int, int] | None]) -> str | None:
+    """Why ENABLE is refused, if not because of the rings; None if it is not.
+
+    `regions` are first and last of the context's scratchpad and accumulator slots (None: all).
+    """
+    both = service.input_window | {"h_log2": service.input_window["h_log2"] + 1}
+    for name, count, window, whole, exists, region in (
+            ("INPUT", service.inputs, service.input_window, both, spad_window_fits, regions[0]),
+            ("OUTPUT", service.outputs, service.output_window, service.output_window,
+             acc_window_fits, regions[1])):
+        if not exists(cfg, whole):
+            return f"{name}_WINDOW has slots that do not exist"
+        if not inside(whole, region):
+            return f"{name}_WINDOW leaves the context's slots"
+        if count >> DIM_BITS or images.tiles(cfg, count) > 1 << window["w_log2"]:
+            return f"{name}_WINDOW is not as wide as REQUEST_{name}S"
+    return None
 
 
 def _image_rows(cfg: Config, size: int) -> list[int]:
@@ -94,9 +115,17 @@ class Server:
     ----------
     machine : Machine
     service : Service
+
+    Raises
+    ------
+    ValueError
+        ENABLE is refused.
     """
 
     def __init__(self, machine: Machine, service: Service):
+        reason = refusal(machine.cfg, service, machine.regions)
+        if reason:
+            raise ValueError(f"ENABLE is refused: {reason}")
         self.machine, self.service = machine, service
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.nonfinite = self.overflow = self.failed = False

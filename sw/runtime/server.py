@@ -40,6 +40,8 @@ from sw.runtime.backends import Hyperparameters, RunError, Timing, run
 from sw.runtime.tensors import write, write_batches
 
 POLICIES = ("priority", "fair", "exclusive")
+#: Bits of REQUEST_CONTROL.
+ENABLE, LAUNCH_IDLE = 1, 2
 #: Regions begin at multiples of this.
 PAGE = 4096
 #: Clocks beyond which a run is given up, as a multiple of what is expected.
@@ -232,7 +234,7 @@ class Server:
         Raises
         ------
         RunError
-            The simulation failed or the machine stopped with an error.
+            The simulation failed, ENABLE was refused or the machine stopped with an error.
         """
         x, clocks = np.concatenate(self._x), np.concatenate(self._clocks)
         self._x, self._clocks = [], []
@@ -250,11 +252,14 @@ class Server:
         return self._rtl(memory, clocks, inputs, outputs, given, trace, bucket)
 
     def _golden(self, memory, inputs, outputs, given):
-        machine, service = Machine(self.cfg, memory), self.plan.service
+        share = self.plan.share
+        machine = Machine(self.cfg, memory, spad_region=(share.spad[0], share.spad[-1]),
+                          acc_region=(share.acc[0], share.acc[-1]))
         machine.run(self.plan.prepare)
-        server = GoldenServer(machine, Service(
-            self.plan.program, service.batch_max, service.inputs, service.outputs,
-            service.input_window, service.output_window))
+        try:
+            server = GoldenServer(machine, Service(*self.plan.service))
+        except ValueError as error:
+            raise RunError(str(error)) from None
         statuses = server.serve([Request(int(a), int(b), n)
                                  for n, (a, b) in enumerate(zip(inputs, outputs, strict=True))])
         return Served(outputs=self._outputs(memory, outputs, given), statuses=statuses,
@@ -308,7 +313,7 @@ class Server:
                     "seed": self.timing.stall_seed, "timeout_cycles": patience}
         prepare = {name: value for name, value in registers.items() if "INFERENCE" in name} | {
             "INFERENCE_PROGRAM_ADDR": self.plan.prepare}
-        enable = {**registers, "REQUEST_CONTROL": 1 | 2 * self.scheduling.launch_idle}
+        control = ENABLE | LAUNCH_IDLE * self.scheduling.launch_idle
         host = Host(writes=[*clear, *start], requests=requests, ring=base + self.plan.ring,
                     completions=base + self.plan.completions,
                     ring_log2=self.plan.registers["RING_LOG2"], epochs=1 << 30,
@@ -317,7 +322,8 @@ class Server:
             with quiet():
                 _, result = simulate(self.cfg, [
                     Job(memory=whole, prefix="INFERENCE_", registers=prepare, **settings),
-                    Job(memory=None, registers=enable, host=host, **settings)])
+                    Job(memory=None, host=host,
+                        registers={**registers, "REQUEST_CONTROL": control}, **settings)])
         except (SimulationError, ValueError) as error:
             raise RunError(str(error)) from None
         return self._results(result, clocks, outputs[:-1], given, base, warm)
@@ -327,6 +333,9 @@ class Server:
         for name in ("ERROR_CODE", "INFERENCE_ERROR_CODE"):
             if registers[name]:
                 raise RunError(f"{name} is {Error(registers[name]).name}")
+        if not registers["REQUEST_CONTROL"] & ENABLE:
+            raise RunError("ENABLE is refused: a ring, a window or the size of a request does not "
+                           "fit the inference context")
         tags, status, latency, service = log.completions[:, 1:].T
         if sorted(tags) != list(range(len(clocks) + 1)):
             raise RunError("requests were lost or completed twice")

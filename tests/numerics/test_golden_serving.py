@@ -197,8 +197,34 @@ def test_sizes_of_batches():
     window = {"base": 0, "h_log2": 1, "w_log2": 0}
     cfg = served.chain.cfg
     for most, full in ((0, 1), (1, 1), (2 * cfg.tile, 2 * cfg.tile), (128, 2 * cfg.tile)):
-        service = served.service._replace(batch_max=most, input_window=window)
+        service = served.service._replace(batch_max=most, inputs=1, input_window=window)
         assert Server(server.machine, service).full == full
+
+
+WINDOWS = {"input_window": {"base": 2, "h_log2": 1, "w_log2": 1},
+           "output_window": {"base": 1, "h_log2": 0, "w_log2": 1}}
+
+
+@pytest.mark.parametrize(("wrong", "reason"), [
+    ({"inputs": 9}, "INPUT_WINDOW is not as wide as REQUEST_INPUTS"),
+    ({"outputs": 9}, "OUTPUT_WINDOW is not as wide as REQUEST_OUTPUTS"),
+    ({"inputs": 1 << 20}, "INPUT_WINDOW is not as wide"),
+    ({"input_window": {"base": 1}}, "INPUT_WINDOW leaves the context's slots"),
+    ({"input_window": {"base": 3}}, "INPUT_WINDOW leaves the context's slots"),
+    ({"output_window": {"base": 0}}, "OUTPUT_WINDOW leaves the context's slots"),
+    ({"output_window": {"base": 2}}, "OUTPUT_WINDOW leaves the context's slots"),
+    ({"input_window": {"base": 505}}, "INPUT_WINDOW has slots that do not exist"),
+    ({"output_window": {"base": 63}}, "OUTPUT_WINDOW has slots that do not exist")])
+def test_enable_is_refused(wrong, reason):
+    """Two buffers of four slots in slots 2 to 9, two slots in 1 and 2; T = 4."""
+    cfg = load("tiny")
+    machine = Machine(cfg, np.zeros(4096, np.uint8), spad_region=(2, 9), acc_region=(1, 2))
+    good = {"inputs": 8, "outputs": 8, **WINDOWS}
+    assert Server(machine, Service(0, 4, **good)).full == 4
+    bad = {name: value | wrong[name] if name in WINDOWS and name in wrong else
+           wrong.get(name, value) for name, value in good.items()}
+    with pytest.raises(ValueError, match=f"ENABLE is refused: {reason}"):
+        Server(machine, Service(0, 4, **bad))
 
 
 # --- coding -----------------------------------------------------------------------------------

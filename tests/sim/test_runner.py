@@ -70,6 +70,7 @@ def test_a_hang_is_explained(simulate, tiny, memory):
     (Job(memory=b"", stall={"x": 0.1}), "stall names channels ar, r, aw, w, b, not 'x'"),
     (Job(memory=b"", latency=0), "latency must be 1 .. 65535, not 0"),
     (Job(memory=b"", outstanding=65), "outstanding must be 1 .. 64, not 65"),
+    (Job(memory=b"", error_limit=256), "error_limit must be 0 .. 255, not 256"),
     (Job(memory=b"", registers={"SEAD": 1}), "unknown register 'SEAD'"),
 ])
 def test_refuses_bad_jobs(simulate, tiny, job, message):

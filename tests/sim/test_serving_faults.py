@@ -160,13 +160,21 @@ def test_bus_errors_of_completions():
         assert result.registers["COMPLETED"] == len(result.log.completions)
 
 
+def region(window, times):
+    """Slots of a window, `times` over."""
+    size = times << window["h_log2"] + window["w_log2"]
+    return window["base"] | window["base"] + size - 1 << 16
+
+
 def test_errors_of_the_served_program():
     """A bad opcode, a slot outside, an address outside; then all is right and served."""
     model, program, cases, codes = serving(), training(), [], []
     plan = model.plan
+    spad, acc = (region(window, n) for window, n in ((plan.service.input_window, 2),
+                                                     (plan.service.output_window, 1)))
     wrong = (({"INFERENCE_PROGRAM_ADDR": plan.size // 128 * 128}, None),
-             ({"INFERENCE_SPAD_REGION": 0}, Error.BAD_WINDOW),
-             ({"INFERENCE_ACC_REGION": 1 | plan.share.acc[-1] << 16}, Error.BAD_WINDOW),
+             ({"INFERENCE_SPAD_REGION": spad}, Error.BAD_WINDOW),  # no weights
+             ({"INFERENCE_ACC_REGION": acc}, Error.BAD_WINDOW),  # no biases
              ({"INFERENCE_PROGRAM_ADDR": 1 << 31}, Error.BAD_ADDRESS))
     for (registers, code), gap in [(w, g) for w in wrong for g in moments(6, 3, 300)]:
         first = case(model, [gap * n for n in range(COUNT)], program, registers=registers)

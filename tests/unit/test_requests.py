@@ -2,12 +2,10 @@ import random
 from dataclasses import replace
 
 import pytest
-from amaranth.sim import Simulator
 from requests_bench import ABORTED, BAD, FAILED, OK, run
-from requests_units import COMPLETION_RING, REGION, REQUEST_RING, Setup
+from requests_units import Setup
 
 from hw.config import Config, load
-from hw.requests.unit import RequestUnit
 
 TINY, EDGE = load("tiny"), load("edge")
 WIDE = Config(tile=4, mant_width=8, axi_width=1024, spad_kib=4, acc_kib=4)
@@ -57,6 +55,14 @@ def test_largest_batch_and_pointers_come_round():
     assert max(b.rows for b in bench.batches) == 128
 
 
+def test_enabled_again():
+    """After an end without STOP or error, with other registers."""
+    bench = run(Setup(TINY, requests=13), Setup(
+        TINY, requests=17, ring_log2=2, inputs=40, outputs=2, input_window=(9, 0, 4),
+        output_window=(1, 1, 0), batch_max=3), seed=1)
+    assert len(bench.completions) == 17
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_stop_or_error_at_any_time(seed):
     rng = random.Random(seed)
@@ -81,158 +87,3 @@ def test_status_of_what_was_posted(failed, status):
     bench = run(setup, seed=3)
     assert {c[0] for c in bench.completions[-4:]} == {status}
     assert [c[1] for c in bench.completions] == [r.tag for r in bench.requests]
-
-
-# --- one thing at a time --------------------------------------------------------------------------
-
-def simulate(bench, **registers):
-    """`bench(ctx, dut)` with a unit whose loads and stores are taken at once and never end."""
-    dut = RequestUnit(TINY)
-
-    async def run_it(ctx):
-        values = {"request_ring": REQUEST_RING, "completion_ring": COMPLETION_RING, "ring_log2": 3,
-                  "inputs": 4, "outputs": 4, "region_size": REGION, "batch_max": 4,
-                  "batch_timeout": 50, "input_window": {"base": 0, "h_log2": 1, "w_log2": 2},
-                  "output_window": {"base": 0, "h_log2": 1, "w_log2": 2}} | registers
-        for name, value in values.items():
-            ctx.set(getattr(dut, name), value)
-        for port in (dut.load, dut.store, dut.raw):
-            ctx.set(port.ready, 1)
-        await bench(ctx, dut)
-
-    sim = Simulator(dut)
-    sim.add_clock(1e-6)
-    sim.add_testbench(run_it)
-    sim.run()
-
-
-async def write(ctx, dut, name, value):
-    strobe = getattr(dut, f"{name}_write")
-    ctx.set(strobe, 1)
-    ctx.set(dut.wdata, value)
-    refused = ctx.get(dut.ring_error)
-    await ctx.tick()
-    ctx.set(strobe, 0)
-    return refused
-
-
-async def pulse(ctx, signal):
-    ctx.set(signal, 1)
-    await ctx.tick()
-    ctx.set(signal, 0)
-
-
-async def ready_requests(ctx, dut, count):
-    """Post requests whose inputs then are there; returns the clocks since the doorbell."""
-    await write(ctx, dut, "control", ctx.get(dut.control) | 1)
-    await ctx.tick().repeat(10)
-    assert not await write(ctx, dut, "doorbell", count)
-    for _ in range(count):
-        await pulse(ctx, dut.descriptor_valid)
-    await ctx.tick().repeat(40 - count)
-    for _ in range(count):
-        await pulse(ctx, dut.load_done)
-    return 41 + count
-
-
-async def clocks_to_start(ctx, dut, most=100):
-    for n in range(most):
-        if ctx.get(dut.start):
-            return n
-        await ctx.tick()
-    return None
-
-
-def test_timeout_launches_in_time():
-    async def bench(ctx, dut):
-        since = await ready_requests(ctx, dut, 3)
-        wait = await clocks_to_start(ctx, dut)
-        assert 50 <= since + wait <= 52
-        await ctx.tick()
-        assert ctx.get(dut.batch_rows) == 3
-
-    simulate(bench)
-
-
-def test_full_batch_launches_at_once():
-    async def bench(ctx, dut):
-        await ready_requests(ctx, dut, 4)
-        assert await clocks_to_start(ctx, dut) == 0
-
-    simulate(bench, batch_timeout=2**32 - 1)
-
-
-def test_launch_idle():
-    async def bench(ctx, dut):
-        await write(ctx, dut, "control", 2)
-        await ready_requests(ctx, dut, 1)
-        assert await clocks_to_start(ctx, dut) is None
-        ctx.set(dut.array_idle, 1)
-        assert await clocks_to_start(ctx, dut) == 0
-
-    simulate(bench, batch_timeout=2**32 - 1)
-
-
-def test_a_busy_context_is_waited_for():
-    """By the launch, and by the pulse that forgets kept tiles."""
-    async def bench(ctx, dut):
-        ctx.set(dut.context_busy, 1)
-        await ready_requests(ctx, dut, 4)
-        for _ in range(20):
-            assert not ctx.get(dut.drop)
-            assert not ctx.get(dut.start)
-            await ctx.tick()
-        ctx.set(dut.context_busy, 0)
-        assert ctx.get(dut.drop)
-        await ctx.tick()
-        assert not ctx.get(dut.drop)
-        assert await clocks_to_start(ctx, dut) == 0
-
-    simulate(bench)
-
-
-@pytest.mark.parametrize("registers", [
-    {"request_ring": REGION - 0x70}, {"completion_ring": REGION}, {"request_ring": 0x1004},
-    {"completion_ring": 2**32 - 8}, {"region_size": 0x3000}])
-def test_a_ring_outside_the_region_is_not_enabled(registers):
-    async def bench(ctx, dut):
-        await write(ctx, dut, "control", 1)
-        assert ctx.get(dut.control) == 0
-        assert not ctx.get(dut.attached)
-        assert await write(ctx, dut, "doorbell", 1)
-
-    simulate(bench, **registers)
-
-
-def test_enable_waits_for_the_end():
-    """Set again while requests are in flight it stays 0, and they are served."""
-    async def bench(ctx, dut):
-        ctx.set(dut.context_busy, 1)
-        await ready_requests(ctx, dut, 2)
-        for value in (0, 1, 3):
-            await write(ctx, dut, "control", value)
-            assert ctx.get(dut.control) == value & 2
-            assert ctx.get(dut.attached)
-        ctx.set(dut.context_busy, 0)
-        assert await clocks_to_start(ctx, dut) is not None
-
-    simulate(bench)
-
-
-def test_completion_event():
-    async def bench(ctx, dut):
-        await ready_requests(ctx, dut, 2)
-        await write(ctx, dut, "control", 0)
-        await pulse(ctx, dut.context_restart)
-        events = []
-        for clock in range(60):
-            ctx.set(dut.store_done, clock in (30, 40))
-            if ctx.get(dut.completion_event):
-                events.append((clock, ctx.get(dut.completed)))
-            await ctx.tick()
-        (clock, before), = events
-        assert 40 < clock < 45
-        assert before == 1
-        assert not ctx.get(dut.attached)
-
-    simulate(bench, coalesce_count=2)
