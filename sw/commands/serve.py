@@ -30,7 +30,7 @@ from sw.runtime.trainer import Trainer
 HIDDEN = ((256, 256), (32,))
 #: Training of the served copy, and of the one that trains beside: samples a step, epochs, steps
 #: of one start.
-BATCH, EPOCHS, STEPS = 64, 3, 8
+BATCH, EPOCHS, STEPS = 64, 3, 2
 RATES = {"learning_rate": 0.1, "momentum": 0.9}
 #: DRAM that the simulation models: clocks of latency, bytes a clock.
 LATENCY = 100
