@@ -45,7 +45,8 @@ class Bench(Units):
         zero = 0
         if rng.random() < s.bad:
             k = rng.randrange(2)
-            wrong = [offsets[k] + 1, REGION - sizes[k] + cfg.beat_bytes, 2**32 - cfg.beat_bytes]
+            wrong = [offsets[k] + rng.choice([1, cfg.beat_bytes // 2]),
+                     REGION - sizes[k] + cfg.beat_bytes, 2**32 - cfg.beat_bytes]
             if rng.random() < 0.3:
                 zero = 1 << rng.randrange(32)
             else:

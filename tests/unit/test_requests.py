@@ -47,7 +47,7 @@ def test_every_request_is_completed_once(name):
 
 
 def test_largest_batch_and_pointers_come_round():
-    setup = Setup(TINY, batch_max=255, input_window=(0, 5, 0), output_window=(0, 5, 0), inputs=3,
+    setup = Setup(TINY, batch_max=255, input_window=(0, 6, 0), output_window=(0, 5, 0), inputs=3,
                   outputs=2, ring_log2=7, group=128, requests=300, doorbells=0.5, consume=0.5,
                   pace=1, latency=3, bad=0.02, timeout=1500, host_programs=0,
                   clocks=20000)

@@ -172,7 +172,7 @@ def test_descriptors_are_given_up():
         await ctx.tick().repeat(10)
         assert not await write(ctx, dut, "doorbell", 2)
         await ctx.tick().repeat(10)
-        ctx.set(dut.descriptor, 0x1234 << 64)
+        ctx.set(dut.descriptor, 0x1234 << 64 | 1 << 96)  # bad, but FAILED goes before
         await pulse(ctx, dut.descriptor_valid)
         ctx.set(dut.context_failed, 1)
         loads, beats = [], []
