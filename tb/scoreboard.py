@@ -38,13 +38,13 @@ class Verdict:
     problems: list[str]
 
 
-def _steps(cfg: Config, region: np.ndarray, pc: int) -> tuple[list[Step], list[Step]]:
+def _steps(cfg: Config, region: np.ndarray, pc: int) -> tuple[list[Step], list[Step], list[Step]]:
     """What the program at offset `pc` executes up to END or the first error, and what may follow.
 
     An error in a trace is found late: instructions of the other stream that need not wait for this
-    one may have been dispatched.
+    one may have been dispatched. The third list is what may have been fetched.
     """
-    executed, late = [], []
+    executed, late, fetched = [], [], []
     program = steps(cfg, region, pc)
     for step in program:
         executed.append(step)
@@ -52,12 +52,13 @@ def _steps(cfg: Config, region: np.ndarray, pc: int) -> tuple[list[Step], list[S
             break
     if executed[-1].error is not Error.NONE and executed[-1].walk:
         for step in program:
+            fetched.append(step)
             if step.walk and step.fields["overlap"] and _stream(step) != _stream(executed[-1]):
                 late.append(step)
             elif step.walk or step.error is not Error.NONE or \
                     step.fields["opcode"] == Opcode.FENCE.value:
                 break
-    return executed, late
+    return executed, late, executed + fetched
 
 
 def _stream(step: Step) -> Source:
@@ -84,11 +85,12 @@ def _written(executed: list[Step], size: int) -> np.ndarray:
     return mask
 
 
-def _bus_errors(executed: list[Step], job: Job, lead: int) -> list[tuple[Error, int, int]]:
+def _bus_errors(executed: list[Step], fetched: list[Step], job: Job,
+                lead: int) -> list[tuple[Error, int, int]]:
     """What the memory may answer with an error: code, and the offsets that it may be about."""
     if job.read_errors is None and job.write_errors is None:
         return []
-    moved = _accesses(executed) | {(False, s.pc, INSTRUCTION_BYTES) for s in executed}
+    moved = _accesses(executed) | {(False, s.pc, INSTRUCTION_BYTES) for s in fetched}
     found = []
     for error, limits, is_write in ((Error.READ_ERROR, job.read_errors, False),
                                     (Error.WRITE_ERROR, job.write_errors, True)):
@@ -115,12 +117,12 @@ class _Comparison:
         low, high, size, self.start, self.seed = (job.registers[name] for name in SETTINGS)
         lead = (high << 32 | low) - job.base
         self.before, self.after = (memory[lead:lead + size] for memory in (before, result.memory))
-        self.steps, self.late = _steps(cfg, self.before, self.start)
+        self.steps, self.late, fetched = _steps(cfg, self.before, self.start)
         self.problems = [f"bus: {text}" for text in result.protocol_errors]
         outside = before != result.memory
         outside[lead:lead + size] = False
         self._refuse("memory outside the region was changed", outside)
-        self.bus_errors = _bus_errors(self.steps + self.late, job, lead)
+        self.bus_errors = _bus_errors(self.steps + self.late, fetched, job, lead)
 
     def _refuse(self, what: str, wrong: np.ndarray):
         if wrong.any():
