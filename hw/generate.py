@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import pairwise
@@ -43,16 +43,25 @@ SCRIPT = "proc -nomux -norom\nmemory_collect\nwrite_verilog -norename\n"
 PATIENCE = 2.0
 
 
+class _AtOnce(Executor):
+    """Does the work when it is submitted."""
+
+    def submit(self, work, *arguments):
+        done = Future()
+        done.set_result(work(*arguments))
+        return done
+
+
 @contextmanager
 def _quick_pool():
-    """Pool of processes, if they can fork, else of a thread; no garbage collection meanwhile."""
+    """Pool of processes, where they can fork; and no garbage collection meanwhile."""
     collecting = gc.isenabled()
     gc.disable()
     try:
         if "fork" in multiprocessing.get_all_start_methods():
             pool = ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork"))
         else:
-            pool = ThreadPoolExecutor(1)
+            pool = _AtOnce()
         with pool:
             yield pool
     finally:

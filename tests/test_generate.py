@@ -1,5 +1,6 @@
 """The generator: its files, command line and refusals, and that other tools read its output."""
 
+import gc
 import json
 import re
 import shutil
@@ -34,6 +35,13 @@ def test_repeats_byte_for_byte_into_a_used_folder(tiny, tmp_path):
     generate.main(["--config", "tiny", "-o", str(tmp_path)])
     for f in FILES:
         assert (tmp_path / f).read_bytes() == (tiny / f).read_bytes() != other[f]
+
+
+def test_the_same_where_processes_cannot_fork(tiny, monkeypatch, capfd):
+    monkeypatch.setattr(generate.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert generate.verilog(config.load("tiny")) == (tiny / "npu.v").read_text()
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 def test_json_describes_the_hardware(tiny):

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The two command streams of a context, and their way to the units."""
 
 from amaranth.hdl import DomainRenamer, Module, Mux, Signal
