@@ -1,12 +1,15 @@
 """Serving beside training over load, policy and batch size, on the RTL.
 
 ``python -m scripts.colocation``: the digits network of `sw serve` on `edge`, Poisson arrivals, the
-same for every policy. Every run is compared with solo runs on the golden model. Writes
-colocation.csv and colocation.png into build/colocation and prints the table.
+same for every policy, in runs of the same length in clocks. Every run is compared with solo runs on
+the golden model. Writes colocation.csv and colocation.png into build/colocation and prints the
+table.
 """
 
 import argparse
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from hw.config import load
@@ -14,25 +17,26 @@ from sw.commands import serve
 from sw.files import replacing
 from sw.runtime.backends import Timing
 from sw.runtime.colocation import Colocation, percentiles
-from sw.runtime.server import POLICIES, Scheduling
+from sw.runtime.server import POLICIES, Scheduling, quiet
 from sw.serving_figures import sweep
 
 LOADS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
 BATCHES = (16, 32)
 FOLDER = Path(__file__).parents[1] / "build" / "colocation"
-COLUMNS = ("batch_max", "policy", "load", "service_off", "service", "service_ratio", "p99_off",
-           "p99", "p99_ratio", "steps_per_million_clocks", "share", "harvest", "match")
+COLUMNS = ("batch_max", "policy", "load", "requests", "service_off", "service", "service_ratio",
+           "p99_off", "p99", "p99_ratio", "steps_per_million_clocks", "share", "harvest", "match")
 
 
-def measure(colocation: Colocation, x, load: float, policy: str, seed: int) -> dict:
-    """One row of the table."""
-    x = x[:round(len(x) * (0.2 + 0.8 * load))]  # low loads take long
-    clocks = colocation.arrivals("poisson", load, len(x), seed)
+def measure(colocation: Colocation, data, load: float, clocks: int, policy: str) -> dict:
+    """One row of the table: requests that arrive in so many clocks."""
+    count = max(1, round(load * clocks / colocation.batch_clocks * colocation.batch_max))
+    x, _ = serve.requests(data, count, 0)
+    clocks = colocation.arrivals("poisson", load, count, 0)
     result = colocation.serve(x, clocks, Scheduling(
         policy=policy, batch_timeout=round(colocation.batch_clocks)))
     off, on = percentiles(result.off.latency)["p99"], percentiles(result.on.latency)["p99"]
     return {
-        "batch_max": colocation.batch_max, "policy": policy, "load": load,
+        "batch_max": colocation.batch_max, "policy": policy, "load": load, "requests": count,
         "service_off": result.off.service.mean(), "service": result.on.service.mean(),
         "service_ratio": result.on.service.mean() / result.off.service.mean(),
         "p99_off": off, "p99": on, "p99_ratio": on / off,
@@ -45,8 +49,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.colocation",
                                      description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="edge", help="preset (default edge)")
-    parser.add_argument("--requests", type=int, default=400, metavar="N",
-                        help="of a run at load 1; fewer at less (default 400)")
+    parser.add_argument("--clocks", type=int, default=600_000, metavar="N",
+                        help="in which a run's requests arrive (default 600000)")
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS, metavar="L",
                         help="fractions of what full batches reach")
     parser.add_argument("--batch-max", type=int, nargs="+", default=BATCHES, metavar="N",
@@ -61,12 +65,17 @@ def main() -> int:
             cfg, network, parameters, batch_max=batch_max,
             training=serve.training_job(cfg, network, batch_max, data, 0),
             timing=Timing(latency=serve.LATENCY, bytes_per_cycle=cfg.beat_bytes))
-        x, _ = serve.requests(data, args.requests, 0)
-        for policy in POLICIES:
-            for value in args.loads:
-                rows.append(measure(colocation, x, value, policy, 0))
-                print(" ".join(f"{v:>9.4g}" if isinstance(v, float) else f"{v!s:>9}"
-                               for v in rows[-1].values()), flush=True)
+        for value in args.loads:
+            row = partial(measure, colocation, data, value, args.clocks)
+            # The first policy's run without training serves the others too.
+            first, *others = POLICIES
+            done = [row(first)]
+            with quiet(), ThreadPoolExecutor(2) as pool:
+                done += pool.map(row, others)
+            for r in done:
+                print(" ".join(f"{v:>9.5g}" if isinstance(v, float) else f"{v!s:>9}"
+                               for v in r.values()), flush=True)
+            rows += done
     with replacing(FOLDER / "colocation.csv") as file:
         file.write(("\n".join([",".join(COLUMNS),
                                *(",".join(map(str, r.values())) for r in rows)]) + "\n").encode())

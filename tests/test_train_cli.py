@@ -308,9 +308,12 @@ def test_results_replace_a_link_to_itself(capsys, tmp_path, data):
 
 
 def test_ctrl_c(tmp_path, data):
+    # What runs in a shell's background inherits that SIGINT is ignored.
     with subprocess.Popen([sys.executable, "-m", "sw", "train", "--data", str(data), *SMALL,
                            "--epochs", "100000", "-o", str(tmp_path)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as process:
+                          stderr=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+                          ) as process:
         assert process.stderr.readline().startswith("epoch 1/100000: ")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
