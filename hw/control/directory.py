@@ -26,14 +26,16 @@ class SpadDirectory(wiring.Component):
     describe it. `write` makes the tile that of `slot`, the one read last, used by the operation to
     come; it was there before, or is loaded (`load`) by the load to come.
 
-    After reset all entries are cleared, one a clock. Every 2**EPOCH_BITS instructions, and every
-    2**GENERATION_BITS times `drop`, tiles of old instructions or old kept tiles are removed, which
-    takes two clocks an entry and leaves the others, and all numbers. `ready` is low meanwhile.
+    After reset all entries are cleared, one a clock. Every 2**EPOCH_BITS instructions that have
+    written tiles which are not kept, and every 2**GENERATION_BITS times `drop`, tiles of old
+    instructions or old kept tiles are removed, which takes two clocks an entry and leaves the
+    others, and all numbers. `ready` is low meanwhile. A served network, whose tiles are all kept,
+    is never held up.
 
     Members
     -------
     ready : Out(1), can be read
-    start : In(1), begin an instruction; only while `ready`
+    start : In(1), begin an instruction; only while `ready`, not with `write`
     drop : In(1), forget kept tiles; only between instructions
     read : In(1), read_slot : In(spad_slot_bits)
     slot : In(spad_slot_bits), row, col : In(index_bits), keep : In(4)
@@ -66,6 +68,7 @@ class SpadDirectory(wiring.Component):
         entry = data.View(layout, ram.r_data)
         new = Signal(layout)
         epoch = Signal(EPOCH_BITS)
+        used = Signal()  # by a tile
         generation = Signal(GENERATION_BITS)
         kept = Signal()
         present = Signal(EPOCH_BITS)  # `age` of a tile that is valid
@@ -92,6 +95,8 @@ class SpadDirectory(wiring.Component):
                          new.col.eq(self.col)]
             with m.If(self.load):
                 m.d.comb += new.load.eq(self.load_issued + 1)
+        with m.If(self.write & ~kept):
+            m.d.sync += used.eq(1)
         with m.If(self.drop):
             m.d.sync += generation.eq(generation + 1)
         last = at == (1 << cfg.spad_slot_bits) - 1
@@ -104,8 +109,8 @@ class SpadDirectory(wiring.Component):
             with m.State("READY"):
                 m.d.comb += self.ready.eq(1)
                 with m.If(self.start):
-                    m.d.sync += [epoch.eq(epoch + 1), old_kept.eq(0)]
-                    with m.If(epoch == (1 << EPOCH_BITS) - 1):
+                    m.d.sync += [epoch.eq(epoch + used), used.eq(0), old_kept.eq(0)]
+                    with m.If(used & (epoch == (1 << EPOCH_BITS) - 1)):
                         m.next = "LOOK"
                 with m.Elif(self.drop):
                     m.d.sync += old_kept.eq(1)

@@ -117,6 +117,7 @@ def build(m, ports, broken=None):
         check(m, entry.valid & (entry.kept == (keep != 0)))
         check(m, (entry.row == row) & (entry.col == col))
         check(m, age == Mux(keep != 0, Cat(keep, generation), epoch))
+        check(m, (keep != 0) | inner["used"])
     with m.Elif(entry.valid & ~clearing):
         # An old tile: older than the counter, or removed by the pass that goes on.
         removed = passing & (entry.kept == old_kept)

@@ -88,11 +88,11 @@ def test_tags_last_for_one_instruction_and_kept_ones_until_drop(chance):
     async def bench(ctx):
         rng, slots = random.Random(1), Slots()
         numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
-        seen, drops = set(), 0
+        seen, drops, starts, used = set(), 0, 0, False
         assert await wait_ready(ctx, dut) == 1 << CFG.spad_slot_bits
         # Written every so many instructions, looked for in all.
         old = [(50, 100, (0, 5, 5)), (50, 101, (3, 5, 5)), (270, 102, (0, 6, 6))]
-        for instruction in range(1, 2 * (1 << EPOCH_BITS) + 20):
+        for instruction in range(1, 3 * (1 << EPOCH_BITS)):
             if rng.random() < chance:
                 await pulse(ctx, dut.drop)
                 slots.drop()
@@ -101,13 +101,16 @@ def test_tags_last_for_one_instruction_and_kept_ones_until_drop(chance):
                 await wait_ready(ctx, dut)
             await pulse(ctx, dut.start)
             slots.start()
-            round_ = instruction % (1 << EPOCH_BITS) == 0
+            starts += used  # of instructions behind one with tiles that are not kept
+            round_ = used and starts % (1 << EPOCH_BITS) == 0
+            used = False
             assert ctx.get(dut.ready) == (not round_)
             clocks = await wait_ready(ctx, dut)
             assert clocks == (2 << CFG.spad_slot_bits if round_ else 0)
             for every, slot, tile in old:
                 if instruction % every == every - 10:
                     await operation(ctx, dut, slots, rng, numbers, slot, tile)
+                    used |= not tile[0]
             for _, slot, tile in old:
                 await operation(ctx, dut, slots, rng, numbers, slot, tile,
                                 slots.tile.get(slot) == tile)
@@ -115,10 +118,30 @@ def test_tags_last_for_one_instruction_and_kept_ones_until_drop(chance):
                 slot, keep, tile = rng.randrange(4), rng.choice([0, 0, 1, 15]), rng.randrange(2)
                 here = slots.tile.get(slot)
                 seen.add((here and here[0], keep, here == (keep, tile, 7 - tile)))
-                await operation(ctx, dut, slots, rng, numbers, slot, (keep, tile, 7 - tile),
-                                rng.random() < 0.8)
+                use = rng.random() < 0.8
+                used |= use and not keep
+                await operation(ctx, dut, slots, rng, numbers, slot, (keep, tile, 7 - tile), use)
+        assert starts > 2 << EPOCH_BITS
         assert not chance or drops > 2 << GENERATION_BITS
         assert {(0, 1, False), (1, 0, False), (1, 1, True), (15, 1, False), (0, 0, True)} <= seen
+
+    simulate(dut, bench)
+
+
+def test_instructions_with_kept_tiles_only_are_never_held_up():
+    dut = SpadDirectory(CFG)
+
+    async def bench(ctx):
+        numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
+        slots, rng = Slots(), random.Random(1)
+        await wait_ready(ctx, dut)
+        await operation(ctx, dut, slots, rng, numbers, 1, (0, 2, 3))
+        for _ in range(3 << EPOCH_BITS):
+            await pulse(ctx, dut.start)
+            slots.start()
+            assert ctx.get(dut.ready)
+            await operation(ctx, dut, slots, rng, numbers, 0, (1, 2, 3))
+            await operation(ctx, dut, slots, rng, numbers, 1, (0, 2, 3), use=False)
 
     simulate(dut, bench)
 
