@@ -113,7 +113,7 @@ SHARED_STATIC = (
     Register("MAX_BURST_BEATS", 0x004, "rw", "most beats of a burst of training, 1..256 (0 is 1); "
              "after reset 16"),
     Register("READ_CREDITS", 0x008, "rw", "most read beats of training that are outstanding while "
-             "inference is active; one burst is always allowed. After reset 32"),
+             "inference is active; one burst is always allowed. After reset 64"),
     Register("READ_CREDITS_IDLE", 0x00C, "rw", "the same while it is not; after reset 65535"),
     Register("SPIKE_THRESHOLD", 0x010, "rw", "training is held while more requests are posted and "
              "not launched; 0 (after reset) is never"),

@@ -24,7 +24,7 @@ def reset_value(cfg: Config, name: str) -> int:
     """Value of a writable register after reset; `name` is as in its block."""
     return {"SPAD_REGION": (1 << cfg.spad_slot_bits) - 1 << 16,
             "ACC_REGION": cfg.acc_slots - 1 << 16,
-            "MAX_BURST_BEATS": 16, "READ_CREDITS": 32, "READ_CREDITS_IDLE": 0xFFFF,
+            "MAX_BURST_BEATS": 16, "READ_CREDITS": 64, "READ_CREDITS_IDLE": 0xFFFF,
             "BATCH_MAX": 1}.get(name, 0)
 
 
