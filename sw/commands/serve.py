@@ -228,6 +228,9 @@ def table(report: dict) -> str:
             rows.append((f"{name}, {text}",
                          "".join(f"{report[key + suffix][p]:>10,}"
                                  for p in ("p50", "p99", "p999", "max"))))
+    off = report["service_mean_training_off"]
+    rows.append(("service, mean", f"{report['service_mean']:,.0f}, training off {off:,.0f} "
+                 f"({report['service_mean'] / off - 1:+.1%})"))
     rows.append(("requests / 10^6 clocks", f"{report['requests_per_million_clocks']:.1f}, training "
                  f"off {report['requests_per_million_clocks_training_off']:.1f}"))
     sizes = [(int(s), c) for s, c in report["batches"].items()]
@@ -241,8 +244,9 @@ def table(report: dict) -> str:
             ("harvest", f"{report['harvest']:.3f} of what the {report['busiest']}'s idle "
              f"{1 - report['busiest_share']:.1%} would give" if report["harvest"] else "-"),
             ("training held (spikes)", f"{report['spike_cycles']:,} clocks"),
-            ("held, at most / bound", ", ".join(f"{unit} {seen}/{bound}" for unit, (seen, bound)
-                                                in report["holds"].items())),
+            ("held, at most / bound" if report["policy"] != "fair" else "held / bound of priority",
+             ", ".join(f"{unit} {seen}/{bound}" for unit, (seen, bound)
+                       in report["holds"].items())),
         ]
     rows += [("accuracy", f"{report['accuracy']:.2%}"),
              ("equal to solo runs", "yes" if report["match"] else "NO")]
