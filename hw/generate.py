@@ -214,15 +214,20 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
                         dest="overrides", help="override parameters of the preset")
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m hw.generate",
+                                  description="Generate the NPU as Verilog.")
+    add_config_arguments(top)
+    top.add_argument("-o", "--out", metavar="DIR", type=Path,
+                     help="folder for npu.v, npu.json, npu_regs.h (default build/NAME)")
+    top.add_argument("--list", action="store_true", help="list presets and parameters")
+    return top
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m hw.generate",
-                                     description="Generate the NPU as Verilog.")
-    add_config_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path,
-                        help="folder for npu.v, npu.json, npu_regs.h (default build/NAME)")
-    parser.add_argument("--list", action="store_true", help="list presets and parameters")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     if args.list:
         print("Presets (--config):")
         for name, text in presets().items():
@@ -239,7 +244,7 @@ def main(argv: list[str] | None = None) -> int:
 
     try:
         cfg = load(args.config, args.overrides)
-        paths = write(cfg, args.output or Path("build") / args.config, progress)
+        paths = write(cfg, args.out or Path("build") / args.config, progress)
     except ConfigError as error:
         print(f"hw.generate: {error}", file=sys.stderr)
         return 2

@@ -89,13 +89,18 @@ def synthesise(cfg: Config, top: str = "npu") -> dict:
             "ram_bits": sum(b["ram_bits"] for b in blocks.values()), "blocks": blocks}
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m hw.synth",
+                                  description="Count the NPU's generic Yosys cells.")
+    add_config_arguments(top)
+    top.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is stdout")
+    return top
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m hw.synth",
-                                     description="Count the NPU's generic Yosys cells.")
-    add_config_arguments(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the result; - is standard output")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     try:
         cfg = load(args.config, args.overrides)
         if args.json and args.json != "-" and not Path(args.json).absolute().parent.is_dir():

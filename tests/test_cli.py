@@ -9,6 +9,7 @@ import pytest
 from sw import cli
 from sw.commands import op
 from sw.runtime import backends
+from tests.report_keys import check_keys
 
 BASE = ["--shape", "9", "6", "7", "--config", "tiny"]
 
@@ -125,6 +126,7 @@ def test_rtl_is_compared_with_golden(capsys, monkeypatch, spoil, message):
     status, out, err = call(capsys, "op", "gemm", *BASE, "--backend", "rtl", "--json", "-")
     report = json.loads(out)
     assert report["match"] is (message is None)
+    check_keys("op", report)
     assert report["cycles"] == 100
     assert report["utilisation"] == 9 * 6 * 7 / (16 * 100)
     assert report["stalls"] == {"ARRAY_STALL_LOAD": 7}

@@ -13,6 +13,7 @@ from sw.compiler.serving import ServingPlan
 from sw.perfetto import intervals
 from sw.runtime.colocation import percentiles
 from sw.runtime.server import Server
+from tests.report_keys import check_keys
 
 TIMES = ("latency", "latency_training_off", "service", "service_training_off")
 
@@ -40,6 +41,7 @@ def test_rtl(tmp_path, capsys, train):
                  "-o", str(tmp_path / "out")]) == 0
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["match"] is True
+    check_keys("serve", report)
     for name in TIMES:
         assert 0 < report[name]["p50"] <= report[name]["p99"] <= report[name]["p999"] \
             <= report[name]["max"]

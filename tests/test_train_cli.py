@@ -18,6 +18,7 @@ from sw.commands.report import accuracy, predictions
 from sw.data import Part
 from sw.model import FORMAT, read_model
 from sw.runtime import backends, trainer
+from tests.report_keys import check_keys
 
 SMALL = ["--config", "tiny", "--hidden", "5", "--batch", "8"]
 PNG = b"\x89PNG\r\n"
@@ -209,6 +210,7 @@ def test_report_of_the_rtl(capsys, monkeypatch, tmp_path, data):
     report = read(tmp_path)
     assert status == 0
     assert (report["match"], report["cycles"]) == (True, 2000)
+    check_keys("train", report)
     assert report["vector"] == {"busy": 400, "overlap": 100, "overlapped": 0.25}
     phases = {(p["layer"], p["phase"]): p for p in report["phases"]}
     assert phases["layer 2", "gradient"] == {"layer": "layer 2", "phase": "gradient", "cycles": 40,
@@ -220,6 +222,7 @@ def test_report_of_the_rtl(capsys, monkeypatch, tmp_path, data):
                           "rtl", "--json", "-")
     assert status == 0
     assert (json.loads(out)["match"], json.loads(out)["cycles"]) == (True, 1000)
+    check_keys("infer", json.loads(out))
 
 
 def test_training_on_the_rtl(capsys, tmp_path, data):

@@ -25,7 +25,7 @@ def add_arguments(commands) -> None:
         description="Predict with a model that train wrote. Activations have one exponent per row "
                     "of a tile, so that a sample's outputs do not depend on the others. "
                     "Without --config, the model's configuration, changed by --set.")
-    infer.add_argument("model", metavar="model.npz")
+    infer.add_argument("model", metavar="model.npz", help="a model that train wrote")
     infer.add_argument("--data", required=True, metavar="digits|FILE.npz",
                        help="scikit-learn's digits, those for the test; or an array x_test or x, "
                             "and for the accuracy y_test or y")

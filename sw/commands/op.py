@@ -24,7 +24,8 @@ def add_arguments(commands) -> None:
     """Add `op` to the subparsers `commands`."""
     op = commands.add_parser("op", help="run one GEMM or GRAD and check it")
     op.add_argument("operation", choices=("gemm", "grad"), help="Y = X W, or dX and dW of it")
-    op.add_argument("--shape", nargs=3, type=int, required=True, metavar=("M", "K", "N"))
+    op.add_argument("--shape", nargs=3, type=int, required=True, metavar=("M", "K", "N"),
+                    help="X is M x K, W is K x N")
     add_config_arguments(op)
     op.add_argument("--order", choices=(*ORDERS, "auto", "paper"),
                     help="grad: order of the tile operations (default auto: by cost)")
@@ -32,8 +33,10 @@ def add_arguments(commands) -> None:
                     help="blocks in tiles, 0 is all (default: by cost)")
     op.add_argument("--exponents", choices=("square", "row"), default="square",
                     help="one exponent per tile, or per row of X's and Y's tiles (gemm)")
-    op.add_argument("--rounding", choices=("even", "stochastic"), default="even")
-    op.add_argument("--result", choices=("fp32", "bfp"), default="fp32")
+    op.add_argument("--rounding", choices=("even", "stochastic"), default="even",
+                    help="of numbers that become BFP: to even, or stochastic (default even)")
+    op.add_argument("--result", choices=("fp32", "bfp"), default="fp32",
+                    help="format of Y, or of dX and dW, in memory (default fp32)")
     op.add_argument("--backend", choices=BACKENDS, default="golden",
                     help="rtl is also compared with golden, word for word")
     op.add_argument("--seed", type=int, default=0,

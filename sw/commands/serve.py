@@ -192,7 +192,7 @@ def _report(args, colocation: Colocation, scheduling: Scheduling, result: Compar
     names, counts = np.unique(sizes, return_counts=True)
     return {
         "config": args.config, "overrides": args.overrides, "backend": args.backend,
-        "network": [colocation.network.inputs, *(la.outputs for la in colocation.network.layers)],
+        "sizes": [colocation.network.inputs, *(la.outputs for la in colocation.network.layers)],
         "policy": args.policy, "arrivals": args.arrivals, "load": args.load,
         "requests": args.requests, "batch_max": args.batch_max,
         "batch_timeout": scheduling.batch_timeout, "spike_threshold": args.spike_threshold,
@@ -218,7 +218,7 @@ def _report(args, colocation: Colocation, scheduling: Scheduling, result: Compar
 
 def table(report: dict) -> str:
     """The report for people."""
-    rows = [("network", f"{'-'.join(map(str, report['network']))} on {report['config']}"
+    rows = [("network", f"{'-'.join(map(str, report['sizes']))} on {report['config']}"
                         f"{''.join(' ' + o for o in report['overrides'])}, {report['requests']} "
                         f"requests, {report['arrivals']}, load {report['load']:g}, "
                         f"{report['policy']}")]

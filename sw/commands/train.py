@@ -49,7 +49,8 @@ def add_arguments(commands) -> None:
     add_config_arguments(train)
     train.add_argument("--order", choices=(*ORDERS, "auto", "paper"),
                        help="order of the gradients' tile operations (default auto: by cost)")
-    train.add_argument("--rounding", choices=("even", "stochastic"), help="default even")
+    train.add_argument("--rounding", choices=("even", "stochastic"),
+                       help="of numbers that become BFP: to even, or stochastic (default even)")
     train.add_argument("--backend", choices=BACKENDS, default="golden",
                        help="rtl is also compared with golden, word for word")
     train.add_argument("--seed", type=int,
