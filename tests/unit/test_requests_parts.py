@@ -188,3 +188,48 @@ def test_descriptors_are_checked():
             assert ctx.get(dut.request.tag) == 7
 
     simulate(dut, bench)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_descriptors_survive_a_restart_in_any_clock(seed):
+    """Also in the clock in which one comes: each is taken once, in order, with its clock."""
+    dut, rng = Fetch(load("tiny")), random.Random(seed)
+    count = 100
+
+    async def bench(ctx):
+        for name, value in {"region_size": 2**32 - 8, "enable": 1, "ring_log2": 7}.items():
+            ctx.set(getattr(dut, name), value)
+        expected, taken, under_way, together, now = [], [], [], 0, 0
+        while len(taken) < count:
+            now += 1
+            ctx.set(dut.now, now)
+            rings = min(rng.choice([0, 0, 0, 1, 3]), count - len(expected))
+            ctx.set(dut.doorbell, rings > 0)
+            comes = bool(under_way) and under_way[0][0] <= now
+            ctx.set(dut.descriptor_valid, comes)
+            if comes:
+                ctx.set(dut.descriptor, {"tag": under_way[0][1], "zero": 0})
+            restart = rng.random() < (0.3 if comes else 0.03)
+            together += comes and restart
+            ctx.set(dut.restart, restart)
+            ctx.set(dut.o.ready, rng.random() < 0.5)
+            asks = ctx.get(dut.o.valid & dut.o.ready)
+            entry = ctx.get(dut.o.payload.addr) // dut.cfg.entry_bytes
+            await ctx.tick()
+            if comes:
+                del under_way[0]
+            if asks:
+                due = now + rng.randrange(1, 6)
+                under_way.append((max(due, under_way[-1][0] + 1 if under_way else 0), entry))
+            if restart:
+                under_way.clear()
+            expected += [(len(expected) + n, now) for n in range(rings)]
+            ctx.set(dut.posted, len(expected))
+            if ctx.get(dut.valid):
+                request = dut.request
+                assert ctx.get(dut.index) == ctx.get(request.tag)
+                taken.append((ctx.get(request.tag), ctx.get(request.posted_at)))
+        assert taken == expected
+        assert together > 10
+
+    simulate(dut, bench)
