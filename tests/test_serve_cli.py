@@ -1,18 +1,21 @@
 """`python -m sw serve`: arguments, report, traces and figures."""
 
 import json
+import time
 
 import numpy as np
 import pytest
 
 from hw.config import load
 from hw.isa import WINDOW
+from scripts import colocation
 from sw.cli import main
 from sw.commands import serve
 from sw.compiler.serving import ServingPlan
 from sw.perfetto import intervals
 from sw.runtime.colocation import percentiles
-from sw.runtime.server import Server
+from sw.runtime.server import Scheduling, Server, together
+from tb import runner
 from tests.report_keys import check_keys
 
 TIMES = ("latency", "latency_training_off", "service", "service_training_off")
@@ -98,7 +101,8 @@ def test_a_refused_enable_is_told(tmp_path, capsys, monkeypatch, backend):
     (["--load", "0"], "--load must be 0.01..8, not 0"),
     (["--requests", "0"], "--requests must be 1..100000, not 0"),
     (["--batch-max", "129"], "--batch-max must be 1..128, not 129"),
-    (["--batch-timeout", "-1"], "--batch-timeout must be 0..4294967295, not -1"),
+    (["--batch-timeout", "-1"], "--batch-timeout must be 0..1000000, not -1"),
+    (["--arrivals", "none.txt"], "none.txt: No such file or directory"),
     (["--spike-threshold", "200"], "--spike-threshold must be 0..128, not 200"),
     (["--model", "none.npz"], "none.npz: No such file or directory"),
     (["--set", "acc_kib=1"], "acc_kib must be at least"),
@@ -110,13 +114,14 @@ def test_mistakes(tmp_path, capsys, flags, message):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["", "1\n2\nx", "5\n4\n6", "-1\n2\n3", "1\n2"])
+@pytest.mark.parametrize("text", ["", "1\n2\nx", "5\n4\n6", "-1\n2\n3", "1\n2",
+                                  "1\n2\n1000000001", "1\n2\n99999999999999999999"])
 def test_arrivals_that_cannot_be(tmp_path, text):
     file = tmp_path / "clocks"
     file.write_text(text)
     args = type("Args", (), {"arrivals": str(file), "requests": 3})
     with pytest.raises(serve.UsageError, match="must hold at least 3 clocks in ascending order"):
-        serve._arrivals(args, None)
+        serve._listed(args)
 
 
 def test_submitted_requests_are_checked():
@@ -126,10 +131,57 @@ def test_submitted_requests_are_checked():
     assert server.submit(np.zeros((2, 64), np.float32), np.array([5, 7])) == range(2)
     with pytest.raises(ValueError, match="x must have shape"):
         server.submit(np.zeros((2, 63), np.float32))
+    with pytest.raises(ValueError, match="x must have shape"):
+        server.submit(np.zeros((0, 64), np.float32))
     with pytest.raises(ValueError, match="must not go back"):
         server.submit(np.zeros((1, 64), np.float32), 6)
+    for clocks in -1, 7.5, 1_000_000_001:
+        with pytest.raises(ValueError, match="clocks must be integers from 0 to 1000000000"):
+            server.submit(np.zeros((1, 64), np.float32), clocks)
+    with pytest.raises(ValueError, match="clocks must be one number or 1"):
+        server.submit(np.zeros((1, 64), np.float32), [7, 8])
     assert server.submit(np.ones((1, 64), np.float32), 7) == range(2, 3)
     assert server.wait().outputs.shape == (3, 10)
+    with pytest.raises(ValueError, match="nothing has been submitted"):
+        server.wait()
+    with pytest.raises(ValueError, match="backend must be one of golden, rtl, not 'RTL'"):
+        Server(load("tiny"), network, batch_max=4, backend="RTL")
+
+
+@pytest.mark.parametrize(("setting", "message"), [
+    ({"policy": "prio"}, "policy must be one of priority, fair, exclusive, not 'prio'"),
+    ({"batch_timeout": 10.5}, "batch_timeout must be an integer from 0 to 1000000000, not 10.5"),
+    ({"max_burst_beats": 0}, "max_burst_beats must be an integer from 1 to 256, not 0"),
+    ({"read_credits": 65536}, "read_credits must be an integer from 0 to 65535, not 65536")])
+def test_scheduling_that_there_is_not(setting, message):
+    with pytest.raises(ValueError, match=message):
+        Scheduling(**setting)
+
+
+def test_a_failure_ends_the_other_simulations(tmp_path):
+    def fail():
+        while not runner._running:
+            time.sleep(0.01)
+        raise ValueError("first")
+
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="first"):
+        together(fail, lambda: runner._Runner()._execute_cmds([["sleep", "60"]], tmp_path))
+    assert time.monotonic() - begin < 30
+    assert not runner._running
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--loads", "0.5", "nan"], "--loads must be 0.01..8, not nan"),
+    (["--batch-max", "0"], "--batch-max must be 1..128, not 0"),
+    (["--clocks", "0"], "--clocks must be 1..1000000000, not 0"),
+    (["--config", "none"], "unknown configuration 'none'")])
+def test_mistakes_of_a_sweep(capsys, monkeypatch, flags, message):
+    monkeypatch.setattr("sys.argv", ["scripts.colocation", *flags])
+    assert colocation.main() == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
 
 
 def test_percentiles_are_values_that_occur():

@@ -35,11 +35,11 @@ KEYS: dict[str, tuple[str, str]] = {
     "latency": ("serve", "doorbell to acknowledged output: p50, p99, p999, max"),
     "latency_training_off": ("serve", "the same in the run without training"),
     "layer": ("", "`phases`: the layer; null for what is no layer's"),
-    "load": ("serve", "as the flag"),
+    "load": ("serve", "as the flag; null with --arrivals FILE"),
     "loss": ("train infer", "mean loss of the samples; in training, of the last epoch"),
     "match": ("op train infer serve", "RTL equal to golden, bit for bit; serve: outputs and "
               "trained weights equal to solo runs, and nothing wrong on the bus"),
-    "model": ("infer", "the model's file"),
+    "model": ("infer serve", "as on the command line"),
     "nonfinite_tiles": ("op train infer", "tiles with NaN or Inf that were quantised (the counter "
                         "NONFINITE_TILES)"),
     "operation": ("op", "gemm or grad"),
@@ -73,6 +73,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "test_accuracy": ("train", "`accuracy` of the test's samples after the last epoch; null "
                       "without labels"),
     "test_loss": ("train", "`loss` of the test's samples after the last epoch"),
+    "train": ("serve", "as the flag"),
     "training_steps": ("serve", "optimizer steps until the last completion. A part of a step "
                        "counts as the part of its time alone in which the units, together, work as "
                        "much"),

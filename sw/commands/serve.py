@@ -23,7 +23,7 @@ from sw.nn.parameters import Parameters, initial
 from sw.perfetto import write_trace
 from sw.runtime.backends import BACKENDS, Hyperparameters, Timing
 from sw.runtime.colocation import Colocation, Comparison, percentiles, shares
-from sw.runtime.server import POLICIES, Scheduling, Server, TrainingJob
+from sw.runtime.server import LATEST, POLICIES, Scheduling, Server, TrainingJob
 from sw.runtime.trainer import Trainer
 
 #: Hidden layers of the digits network: the first that fits on chip.
@@ -32,8 +32,12 @@ HIDDEN = ((256, 256), (32,))
 #: of one start.
 BATCH, EPOCHS, STEPS = 64, 3, 2
 RATES = {"learning_rate": 0.1, "momentum": 0.9}
+#: How requests can arrive, if not as in a file.
+DISTRIBUTIONS = ("poisson", "uniform")
 #: DRAM that the simulation models: clocks of latency, bytes a clock.
 LATENCY = 100
+#: Most clocks of --batch-timeout: the warm-up's request waits for it too.
+LONGEST = 1_000_000
 #: Clocks in the trace.
 TRACE = 150_000
 
@@ -124,27 +128,29 @@ def training_job(cfg: Config, network: Network, batch_max: int, data: Dataset,
 def run_command(args: argparse.Namespace) -> int:
     """Run it; returns the exit status."""
     check_ranges(args, ("load", 0.01, 8), ("requests", 1, 100_000),
-                 ("batch_max", 1, MAX_REQUESTS), ("batch_timeout", 0, (1 << 32) - 1),
+                 ("batch_max", 1, MAX_REQUESTS), ("batch_timeout", 0, LONGEST),
                  ("spike_threshold", 0, MAX_REQUESTS), ("seed", 0, (1 << 32) - 1))
     if args.backend == "rtl":
         check_available()
     cfg = load(args.config, args.overrides)
     network, parameters, data = _model(args, cfg)
     x, labels = requests(data, args.requests, args.seed)
+    listed = None if args.arrivals in DISTRIBUTIONS else _listed(args)
+    args.out.mkdir(parents=True, exist_ok=True)  # a mistake is told before the simulations
     if args.backend == "golden":
         return _golden(args, cfg, network, parameters, x, labels)
     job = None if args.train == "none" else training_job(cfg, network, args.batch_max, data,
                                                          args.seed)
     colocation = Colocation(cfg, network, parameters, batch_max=args.batch_max, training=job,
                             timing=Timing(latency=LATENCY, bytes_per_cycle=cfg.beat_bytes))
-    clocks = _arrivals(args, colocation)
+    clocks = listed if listed is not None else colocation.arrivals(
+        args.arrivals, args.load, args.requests, args.seed)
     timeout = round(colocation.batch_clocks) if args.batch_timeout is None else args.batch_timeout
     scheduling = Scheduling(policy=args.policy, batch_timeout=timeout,
                             spike_threshold=args.spike_threshold)
     result = colocation.serve(x, clocks, scheduling, trace=TRACE)
     report = _report(args, colocation, scheduling, result)
     report["accuracy"] = float((result.on.outputs.argmax(1) == labels).mean())
-    args.out.mkdir(parents=True, exist_ok=True)
     write_json(args.out / "report.json", report)
     write_trace(args.out / "trace.json", result.on)
     serving_figures.latencies(args.out / "latency.png", result)
@@ -158,18 +164,17 @@ def run_command(args: argparse.Namespace) -> int:
     return 0 if result.match else 1
 
 
-def _arrivals(args: argparse.Namespace, colocation: Colocation) -> np.ndarray:
-    """Clocks of arrival."""
-    if args.arrivals in ("poisson", "uniform"):
-        return colocation.arrivals(args.arrivals, args.load, args.requests, args.seed)
+def _listed(args: argparse.Namespace) -> np.ndarray:
+    """Clocks of arrival in a file."""
     try:
-        clocks = np.array(Path(args.arrivals).read_text().split(), np.int64)
-    except ValueError:
+        clocks = np.array(Path(args.arrivals).read_text().split(), np.int64)[:args.requests]
+    except (ValueError, OverflowError):
         clocks = np.array([])
-    if len(clocks) < args.requests or (clocks < 0).any() or (np.diff(clocks) < 0).any():
+    if len(clocks) < args.requests or (np.diff(clocks) < 0).any() or not (
+            clocks[0] >= 0 and clocks[-1] <= LATEST):
         raise UsageError(f"{args.arrivals} must hold at least {args.requests} clocks in ascending "
-                         "order, one a line")
-    return clocks[:args.requests]
+                         f"order, one a line, from 0 to {LATEST}")
+    return clocks
 
 
 def _golden(args, cfg, network, parameters, x, labels) -> int:
@@ -179,7 +184,6 @@ def _golden(args, cfg, network, parameters, x, labels) -> int:
     outputs = server.wait().outputs
     report = {"config": args.config, "backend": "golden", "requests": len(x),
               "accuracy": float((outputs.argmax(1) == labels).mean())}
-    args.out.mkdir(parents=True, exist_ok=True)
     write_json(args.out / "report.json", report)
     print("\n".join(f"{name:26}{value}" for name, value in report.items()))
     return 0
@@ -193,7 +197,9 @@ def _report(args, colocation: Colocation, scheduling: Scheduling, result: Compar
     return {
         "config": args.config, "overrides": args.overrides, "backend": args.backend,
         "sizes": [colocation.network.inputs, *(la.outputs for la in colocation.network.layers)],
-        "policy": args.policy, "arrivals": args.arrivals, "load": args.load,
+        "policy": args.policy, "arrivals": args.arrivals,
+        "load": args.load if args.arrivals in DISTRIBUTIONS else None,
+        "model": args.model, "train": args.train,
         "requests": args.requests, "batch_max": args.batch_max,
         "batch_timeout": scheduling.batch_timeout, "spike_threshold": args.spike_threshold,
         "seed": args.seed, "batch_clocks": colocation.batch_clocks,
@@ -220,13 +226,15 @@ def table(report: dict) -> str:
     """The report for people."""
     rows = [("network", f"{'-'.join(map(str, report['sizes']))} on {report['config']}"
                         f"{''.join(' ' + o for o in report['overrides'])}, {report['requests']} "
-                        f"requests, {report['arrivals']}, load {report['load']:g}, "
-                        f"{report['policy']}")]
+                        f"requests, {report['arrivals']}, "
+                        + (f"load {report['load']:g}, " if report["load"] else "")
+                        + report["policy"])]
     rows.append(("clocks", f"{'p50':>10}{'p99':>10}{'p99.9':>10}{'max':>10}"))
-    for name, key in (("service", "service"), ("latency", "latency")):
-        for suffix, text in (("", "training"), ("_training_off", "training off")):
+    runs = (("", "training"), ("_training_off", "training off"))
+    for name in ("service", "latency"):
+        for suffix, text in runs[report["train"] == "none":]:
             rows.append((f"{name}, {text}",
-                         "".join(f"{report[key + suffix][p]:>10,}"
+                         "".join(f"{report[name + suffix][p]:>10,}"
                                  for p in ("p50", "p99", "p999", "max"))))
     off = report["service_mean_training_off"]
     rows.append(("service, mean", f"{report['service_mean']:,.0f}, training off {off:,.0f} "

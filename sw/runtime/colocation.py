@@ -4,8 +4,8 @@
 `Colocation.serve` runs one arrival sequence twice, without and with training, and compares.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from hw.regs import UNITS
 from sw.compiler.network import Network
 from sw.nn.parameters import Parameters
 from sw.runtime.backends import Timing
-from sw.runtime.server import Scheduling, Served, Server, TrainingJob, quiet
+from sw.runtime.server import Scheduling, Served, Server, TrainingJob, together
 
 #: Full batches from which the capacity is measured.
 FULL_BATCHES = 6
@@ -112,16 +112,15 @@ class Colocation:
         self._memories: dict[int, np.ndarray] = {}
         self._quiet: dict[tuple, Served] = {}
         x = np.zeros((FULL_BATCHES * batch_max, network.inputs), np.float32)
-        with quiet(), ThreadPoolExecutor(2) as pool:
-            full = pool.submit(self._run, x, 0, Scheduling(), None)
-            alone = training and pool.submit(self._run, x[:1], 0, Scheduling(policy="priority"),
-                                             training)
-            full, alone = full.result(), alone and alone.result()
+        runs = [partial(self._run, x, 0, Scheduling(), None)]
+        if training:
+            runs.append(partial(self._run, x[:1], 0, Scheduling(), training))
+        full, *alone = together(*runs)
         launches = np.unique(full.posted + full.latency - full.service)
         self.batch_clocks = float(np.diff(launches).mean())
         self.training_alone = 0.0
-        if alone:
-            self._alone = training_work(alone)
+        if training:
+            self._alone = training_work(*alone)
             self.training_alone = training.steps / self._time_alone(self._alone[1][-1])
 
     def _run(self, x, clocks, scheduling, training, trace=0) -> Served:
@@ -147,15 +146,18 @@ class Colocation:
         """
         undisturbed = replace(scheduling, policy="priority", spike_threshold=0)
         key = x.tobytes(), clocks.tobytes(), undisturbed
-        with quiet(), ThreadPoolExecutor(2) as pool:
-            off = key not in self._quiet and pool.submit(self._run, x, clocks, undisturbed, None,
-                                                        0 if self.training else trace)
-            on = self.training and pool.submit(self._run, x, clocks, scheduling, self.training,
-                                               trace)
-            if off:
-                self._quiet[key] = off.result()
-            off = self._quiet[key]
-            on = on.result() if on else off
+        runs = []
+        if key not in self._quiet:
+            runs.append(partial(self._run, x, clocks, undisturbed, None,
+                                0 if self.training else trace))
+        if self.training:
+            runs.append(partial(self._run, x, clocks, scheduling, self.training, trace))
+        results = together(*runs) if runs else []
+        on = results.pop() if self.training else None
+        if results:
+            self._quiet[key], = results
+        off = self._quiet[key]
+        on = on or off
         part = shares(on)
         busiest = max(("array", "vector", "bus"), key=lambda unit: part[unit][INFERENCE])
         expected = self.expected(x)

@@ -13,11 +13,12 @@ Both regions lie in one memory: training's at address 0, inference's behind it.
 import contextlib
 import sys
 import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hw.config import Config
+from hw.config import MAX_REQUESTS, Config
 from hw.isa import Error
 from hw.regs import OFFSETS
 from sw.compiler.cost import Bus
@@ -36,7 +37,7 @@ from sw.golden.serving import (
 )
 from sw.golden.serving import Server as GoldenServer
 from sw.nn.parameters import Parameters
-from sw.runtime.backends import Hyperparameters, RunError, Timing, run
+from sw.runtime.backends import BACKENDS, Hyperparameters, RunError, Timing, run
 from sw.runtime.tensors import write, write_batches
 
 POLICIES = ("priority", "fair", "exclusive")
@@ -46,11 +47,19 @@ ENABLE, LAUNCH_IDLE = 1, 2
 PAGE = 4096
 #: Clocks beyond which a run is given up, as a multiple of what is expected.
 PATIENCE = 20
+#: Latest clock of arrival.
+LATEST = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """Registers of the scheduler and of batching; None leaves the value after reset."""
+    """Registers of the scheduler and of batching; None leaves the value after reset.
+
+    Raises
+    ------
+    ValueError
+        A policy or value that there is not.
+    """
 
     policy: str = "priority"
     batch_timeout: int = 0
@@ -59,6 +68,16 @@ class Scheduling:
     max_burst_beats: int | None = None
     read_credits: int | None = None
     read_credits_idle: int | None = None
+
+    def __post_init__(self):
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {self.policy!r}")
+        for name, low, high in (("batch_timeout", 0, LATEST), ("spike_threshold", 0, MAX_REQUESTS),
+                                ("max_burst_beats", 1, 256), ("read_credits", 0, 0xFFFF),
+                                ("read_credits_idle", 0, 0xFFFF)):
+            value = getattr(self, name)
+            if value is not None and (int(value) != value or not low <= value <= high):
+                raise ValueError(f"{name} must be an integer from {low} to {high}, not {value}")
 
     def registers(self) -> dict[str, int]:
         """Values by register."""
@@ -164,6 +183,25 @@ def quiet():
         yield
 
 
+def together(*work) -> list:
+    """Results of functions that run at once, each in a thread.
+
+    The first one that fails, and whatever else ends this early, ends all simulations.
+    """
+    with quiet(), ThreadPoolExecutor(len(work)) as pool:
+        futures = [pool.submit(function) for function in work]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            return [future.result() for future in futures]
+        except BaseException:
+            while wait(futures, timeout=0.1).not_done:
+                if runner := sys.modules.get("tb.runner"):
+                    runner.stop()
+            raise
+
+
 class Server:
     """A network served by one NPU.
 
@@ -185,11 +223,15 @@ class Server:
     ------
     PlanError
         The network does not fit on chip.
+    ValueError
+        Unknown backend.
     """
 
     def __init__(self, cfg: Config, network: Network, *, batch_max: int,
                  scheduling: Scheduling | None = None, training: TrainingJob | None = None,
                  backend: str = "golden", timing: Timing | None = None):
+        if backend not in BACKENDS:
+            raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
         self.cfg, self.network, self.backend = cfg, network, backend
         self.scheduling, self.training = scheduling or Scheduling(), training
         self.timing = timing or Timing()
@@ -210,12 +252,17 @@ class Server:
         Raises
         ------
         ValueError
-            `x` of another shape, or clocks that go back.
+            `x` of another shape, or clocks that go back or are no integers from 0 to `LATEST`.
         """
-        if x.ndim != 2 or x.shape[1] != self.network.inputs:
+        x, clocks = np.asarray(x), np.asarray(clocks)
+        if x.ndim != 2 or not len(x) or x.shape[1] != self.network.inputs:
             raise ValueError(f"x must have shape (requests, {self.network.inputs}), not {x.shape}")
+        if clocks.shape not in ((), (len(x),)):
+            raise ValueError(f"clocks must be one number or {len(x)}, not {clocks.shape}")
+        if clocks.dtype.kind not in "iu" or clocks.min() < 0 or clocks.max() > LATEST:
+            raise ValueError(f"clocks must be integers from 0 to {LATEST}")
         first = sum(map(len, self._x))
-        clocks = np.broadcast_to(np.asarray(clocks, np.int64), len(x))
+        clocks = np.broadcast_to(clocks.astype(np.int64), len(x))
         before = self._clocks[-1][-1:] if self._clocks else clocks[:0]
         if (np.diff(np.concatenate([before, clocks])) < 0).any():
             raise ValueError("clocks of arrival must not go back")
@@ -235,7 +282,11 @@ class Server:
         ------
         RunError
             The simulation failed, ENABLE was refused or the machine stopped with an error.
+        ValueError
+            Nothing has been submitted.
         """
+        if not self._x:
+            raise ValueError("nothing has been submitted")
         x, clocks = np.concatenate(self._x), np.concatenate(self._clocks)
         self._x, self._clocks = [], []
         taken = input_bytes(self.cfg, self.network.inputs)
@@ -306,7 +357,8 @@ class Server:
         requests = [(0, int(inputs[-1]), int(outputs[-1]), len(clocks)),
                     *((warm + int(c), int(a), int(b), n) for n, (c, a, b) in
                       enumerate(zip(clocks, inputs[:-1], outputs[:-1], strict=True)))]
-        patience = max(self.timing.timeout_cycles, warm + int(clocks[-1]) + int(
+        last = warm + int(clocks[-1]) + self.scheduling.batch_timeout
+        patience = max(self.timing.timeout_cycles, last + int(
             PATIENCE * (len(clocks) * self.plan.capacity + (job.plan.clocks if job else 0))))
         settings = {"latency": self.timing.latency, "stall": self.timing.stall,
                     "bytes_per_cycle": self.timing.bytes_per_cycle,
