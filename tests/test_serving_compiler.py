@@ -276,11 +276,12 @@ def test_capacity_follows_array_and_bus():
      "a network that is served must have at most 15 layers, not 16"),
     (load("tiny", ["spad_kib=4"]), perceptron([64, 32, 10]), 16, {},
      "batches of 16 take 320 scratchpad slots (128 of them in one window), training at least 4 "
-     "more; there are 256 in 4 banks: spad_kib=8 is enough, or a smaller batch_max or network"),
+     "more; there are 256 in 4 banks, each window in one: spad_kib=8 is enough, or a smaller "
+     "batch_max or network"),
     (load("tiny"), perceptron([5000, 5000]), 1, {},
      "batches of 1 take 4198400 scratchpad slots (4194304 of them in one window), training at "
-     "least 4 more; there are 512 in 4 banks: no spad_kib is enough, or a smaller batch_max or "
-     "network"),
+     "least 4 more; there are 512 in 4 banks, each window in one: no spad_kib is enough, or a "
+     "smaller batch_max or network"),
     (load("tiny"), perceptron([8, 64]), 16, {},
      "batches of 16 take 68 accumulator slots, training at least 4 more; there are 64: acc_kib "
      "must be at least 5, or a smaller batch_max or network"),

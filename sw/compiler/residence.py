@@ -139,8 +139,8 @@ class Residence:
         raise PlanError(
             f"batches of {batch} take {sum(self._sizes.values())} scratchpad slots "
             f"({max(self._sizes.values())} of them in one window), training at least {LEAST} more; "
-            f"there are {cfg.spad_slots} in {cfg.spad_banks} banks: {enough}, or a smaller "
-            "batch_max or network")
+            f"there are {cfg.spad_slots} in {cfg.spad_banks} banks, each window in one: "
+            f"{enough}, or a smaller batch_max or network")
 
     def _accumulator(self, cfg: Config, batch: int, shapes: list[tuple[int, int, int]]) -> int:
         """Set `y` and `biases`; slots that are used."""
