@@ -12,7 +12,8 @@ def check_ranges(args: argparse.Namespace, *ranges: tuple[str, float, float]) ->
     Parameters
     ----------
     ranges : (str, number, number)
-        Name in `args`, lowest and highest value. None as the value passes.
+        Name in `args`, lowest and highest value. None as the value passes; of a list, each item
+        is checked.
 
     Raises
     ------
@@ -20,9 +21,10 @@ def check_ranges(args: argparse.Namespace, *ranges: tuple[str, float, float]) ->
         One is out of range, or NaN.
     """
     for name, low, high in ranges:
-        value = getattr(args, name)
-        if value is not None and not low <= value <= high:
-            raise UsageError(f"--{name.replace('_', '-')} must be {low}..{high}, not {value}")
+        given = getattr(args, name)
+        for value in given if isinstance(given, list | tuple) else [given]:
+            if value is not None and not low <= value <= high:
+                raise UsageError(f"--{name.replace('_', '-')} must be {low}..{high}, not {value}")
 
 
 def check_writable(*paths: str | None) -> None:

@@ -63,12 +63,8 @@ def add_arguments(commands) -> None:
 
 def _check(args: argparse.Namespace):
     """Refuse what argparse cannot see."""
-    largest = (1 << DIM_BITS) - 1
-    check_ranges(args, ("epochs", 1, 1_000_000),
+    check_ranges(args, ("epochs", 1, 1_000_000), ("hidden", 1, (1 << DIM_BITS) - 1),
                  *((name, *limits) for name, limits in RANGES.items()))
-    for size in args.hidden or []:
-        if not 1 <= size <= largest:
-            raise UsageError(f"--hidden must be 1..{largest}, not {size}")
 
 
 def _start(args: argparse.Namespace) -> tuple[Dataset, Model]:
