@@ -91,6 +91,7 @@ class _Runner(cocotb_tools.runner.Verilator):
 
     A control file makes the top's ports visible instead: builds and runs are several times
     faster. Objects that are in the build directory already are not compiled again.
+    `stop` ends what runs.
     """
 
     def _simulator_in_path_build_only(self):

@@ -9,6 +9,7 @@ from hw.control.epilogue import EpilogueOperand
 from hw.control.numbers import NUMBER_BITS, Fence
 
 CFG = config.load("tiny", ["tile=2", "spad_kib=1", "acc_kib=1"])
+NUMBERS = ("load_issued", "load_done", "exec_issued", "exec_read")
 
 
 def simulate(dut, bench):
@@ -87,7 +88,7 @@ def test_tags_last_for_one_instruction_and_kept_ones_until_drop(chance):
 
     async def bench(ctx):
         rng, slots = random.Random(1), Slots()
-        numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
+        numbers = dict.fromkeys(NUMBERS, 0)
         seen, drops, starts, used = set(), 0, 0, False
         assert await wait_ready(ctx, dut) == 1 << CFG.spad_slot_bits
         # Written every so many instructions, looked for in all.
@@ -132,7 +133,7 @@ def test_instructions_with_kept_tiles_only_are_never_held_up():
     dut = SpadDirectory(CFG)
 
     async def bench(ctx):
-        numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
+        numbers = dict.fromkeys(NUMBERS, 0)
         slots, rng = Slots(), random.Random(1)
         await wait_ready(ctx, dut)
         await operation(ctx, dut, slots, rng, numbers, 1, (0, 2, 3))
@@ -150,7 +151,7 @@ def test_a_kept_tile_is_not_found_after_sixteen_drops():
     dut = SpadDirectory(CFG)
 
     async def bench(ctx):
-        numbers = dict.fromkeys(("load_issued", "load_done", "exec_issued", "exec_read"), 0)
+        numbers = dict.fromkeys(NUMBERS, 0)
         slots, rng = Slots(), random.Random(1)
         await wait_ready(ctx, dut)
         for slot in range(8):
