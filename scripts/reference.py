@@ -153,7 +153,8 @@ def commands_page() -> str:
     return (f"{GENERATED}# Commands\n\n{names}. A flag, a key of a report and a counter mean the "
             "same wherever they occur.\nExit status: 0; 1 if RTL and golden model differ, a test "
             "fails or a run does; 2 for a mistake of the user, which one line on standard\nerror "
-            "explains; 130 after Ctrl-C. Counters are [registers](registers.md).\n\n## Flags\n"
+            "explains; of `python -m sw` also 130 after Ctrl-C, 143 after SIGTERM. Counters are "
+            "[registers](registers.md).\n\n## Flags\n"
             + table(["flag", "commands", "meaning"], flag_rows())
             + "\n## Keys of reports\nOf `report.json` (train, serve) and `--json` (op, infer). "
             "Times are in clocks. What does not apply or was not measured is null.\n\n"

@@ -40,10 +40,11 @@ def test_rtl(tmp_path, capsys, train):
     arrivals = tmp_path / "arrivals"
     arrivals.write_text("\n".join(str(400 * n) for n in range(30)))
     assert main(["serve", "--config", "tiny", "--requests", "25", "--batch-max", "4", "--arrivals",
-                 str(arrivals), "--batch-timeout", "700", "--train", train,
+                 str(arrivals), "--batch-timeout", "700", "--train", train, "--read-credits", "24",
                  "-o", str(tmp_path / "out")]) == 0
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["match"] is True
+    assert report["read_credits"] == 24
     check_keys("serve", report)
     for name in TIMES:
         assert 0 < report[name]["p50"] <= report[name]["p99"] <= report[name]["p999"] \
@@ -104,6 +105,7 @@ def test_a_refused_enable_is_told(tmp_path, capsys, monkeypatch, backend):
     (["--batch-timeout", "-1"], "--batch-timeout must be 0..1000000, not -1"),
     (["--arrivals", "none.txt"], "none.txt: No such file or directory"),
     (["--spike-threshold", "200"], "--spike-threshold must be 0..128, not 200"),
+    (["--read-credits", "65536"], "--read-credits must be 0..65535, not 65536"),
     (["--model", "none.npz"], "none.npz: No such file or directory"),
     (["--set", "acc_kib=1"], "acc_kib must be at least"),
 ])

@@ -51,6 +51,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "phase": ("", "`phases`: prepare, forward, loss, gradient, update"),
     "phases": ("train", "clocks by phase and layer"),
     "policy": ("serve", "as the flag"),
+    "read_credits": ("serve", "as the register"),
     "requests": ("serve", "as the flag"),
     "requests_per_million_clocks": ("serve", "throughput until the last completion"),
     "requests_per_million_clocks_training_off": ("serve", "the same in the run without training"),

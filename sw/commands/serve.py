@@ -67,6 +67,9 @@ def add_arguments(commands) -> None:
                        help="what trains beside (default digits)")
     serve.add_argument("--policy", choices=POLICIES, default="priority",
                        help="who gets a unit that both want (default priority)")
+    serve.add_argument("--read-credits", type=int, metavar="BEATS",
+                       help="training's read beats outstanding while inference is active "
+                            "(default: READ_CREDITS after reset)")
     serve.add_argument("--spike-threshold", type=int, default=0, metavar="Q",
                        help="hold training while more requests wait; 0 is never (default 0)")
     serve.add_argument("--seed", type=int, default=0,
@@ -129,7 +132,8 @@ def run_command(args: argparse.Namespace) -> int:
     """Run it; returns the exit status."""
     check_ranges(args, ("load", 0.01, 8), ("requests", 1, 100_000),
                  ("batch_max", 1, MAX_REQUESTS), ("batch_timeout", 0, LONGEST),
-                 ("spike_threshold", 0, MAX_REQUESTS), ("seed", 0, (1 << 32) - 1))
+                 ("spike_threshold", 0, MAX_REQUESTS), ("read_credits", 0, 0xFFFF),
+                 ("seed", 0, (1 << 32) - 1))
     if args.backend == "rtl":
         check_available()
     cfg = load(args.config, args.overrides)
@@ -147,7 +151,8 @@ def run_command(args: argparse.Namespace) -> int:
         args.arrivals, args.load, args.requests, args.seed)
     timeout = round(colocation.batch_clocks) if args.batch_timeout is None else args.batch_timeout
     scheduling = Scheduling(policy=args.policy, batch_timeout=timeout,
-                            spike_threshold=args.spike_threshold)
+                            spike_threshold=args.spike_threshold,
+                            read_credits=args.read_credits)
     result = colocation.serve(x, clocks, scheduling, trace=TRACE)
     report = _report(args, colocation, scheduling, result)
     report["accuracy"] = float((result.on.outputs.argmax(1) == labels).mean())
@@ -202,6 +207,7 @@ def _report(args, colocation: Colocation, scheduling: Scheduling, result: Compar
         "model": args.model, "train": args.train,
         "requests": args.requests, "batch_max": args.batch_max,
         "batch_timeout": scheduling.batch_timeout, "spike_threshold": args.spike_threshold,
+        "read_credits": on.counters["READ_CREDITS"],
         "seed": args.seed, "batch_clocks": colocation.batch_clocks,
         "latency": percentiles(on.latency), "latency_training_off": percentiles(off.latency),
         "service": percentiles(on.service), "service_training_off": percentiles(off.service),
